@@ -1,0 +1,45 @@
+# make demo   the main job, on embedded data
+# make check  format, lint, types, import contracts, quick tests
+# make test   check, every slow test, and the documentation
+PYTHON ?= python3
+PY := .venv/bin/python
+STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
+
+.PHONY: demo check test lint docs figures bench clean
+
+demo: $(STAMP)
+	@$(PY) examples/turning_digit.py
+
+check: lint
+	$(PY) -m pytest -m "not slow and not unchecked and not gpu"
+	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked and not slow and not gpu"
+
+test: lint docs
+	$(PY) -m pytest -m "not unchecked" --durations=5
+	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked" --durations=5
+
+lint: $(STAMP)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()'
+
+docs: $(STAMP)
+	$(PY) -m mkdocs build --strict --quiet --site-dir .venv/site
+
+figures: $(STAMP)
+	$(PY) benchmarks/basis.py
+
+bench: $(STAMP)
+	$(PY) benchmarks/layers.py
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "invint needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	@echo "invint: setting up .venv (once; about two minutes)"
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@rm -f .venv/.installed-*
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,28 @@
+"""Shape annotations are checked while testing, but not in tests marked `unchecked`."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+CHECK_SHAPES = os.environ.get("INVINT_SHAPE_CHECKS") != "0" and importlib.util.find_spec("beartype")
+if CHECK_SHAPES:
+    from jaxtyping import install_import_hook
+
+    install_import_hook("invint", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Start every test from the same random state."""
+    torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this process or this machine cannot run."""
+    for item in items:
+        if "unchecked" in item.keywords and CHECK_SHAPES:
+            item.add_marker(pytest.mark.skip(reason="needs INVINT_SHAPE_CHECKS=0"))
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,49 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from invint.ops.rotation import permute_grid, rotate
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (6, 6)])
+@pytest.mark.parametrize("quarters", range(4))
+def test_quarter_turns_only_move_pixels(shape: tuple[int, int], quarters: int) -> None:
+    x = torch.randn(2, 3, *shape, dtype=torch.float64)
+    turned = rotate(x, quarters * math.pi / 2)
+    torch.testing.assert_close(turned, permute_grid(x, quarters, False), rtol=0, atol=1e-13)
+
+
+def test_positive_angles_turn_counter_clockwise() -> None:
+    x = torch.zeros(1, 1, 5, 5)
+    x[..., 2, 4] = 1  # east
+    assert rotate(x, math.pi / 2)[0, 0, 0, 2] == pytest.approx(1)  # north
+    assert permute_grid(x, 1, False)[0, 0, 0, 2] == 1
+    x = torch.zeros(1, 1, 5, 5)
+    x[..., 0, 2] = 1  # north; the mirror takes it south, the turn east
+    assert permute_grid(x, 1, True)[0, 0, 2, 4] == 1
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (5, 5)])
+def test_bilinear_rotation_matches_its_definition(shape: tuple[int, int]) -> None:
+    x = torch.randn(1, 1, *shape, dtype=torch.float64)
+    expected = rotated_by_loops(x[0, 0], 0.4)
+    torch.testing.assert_close(rotate(x, 0.4)[0, 0], expected)
+
+
+def rotated_by_loops(x: Tensor, angle: float) -> Tensor:
+    """Ask for every pixel where it comes from, and weigh the four neighbours of that place."""
+    height, width = x.shape
+    out = torch.zeros_like(x)
+    for row in range(height):
+        for column in range(width):
+            right, up = column - (width - 1) / 2, (height - 1) / 2 - row
+            from_right = math.cos(angle) * right + math.sin(angle) * up
+            from_up = -math.sin(angle) * right + math.cos(angle) * up
+            at_column, at_row = from_right + (width - 1) / 2, (height - 1) / 2 - from_up
+            for r in range(height):
+                for c in range(width):
+                    weight = max(0, 1 - abs(at_row - r)) * max(0, 1 - abs(at_column - c))
+                    out[row, column] += weight * x[r, c]
+    return out

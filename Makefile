@@ -25,7 +25,7 @@ lint: $(STAMP)
 	$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()'
 
 docs: $(STAMP)
-	$(PY) -m mkdocs build --strict --quiet --site-dir .venv/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --site-dir .venv/site
 
 figures: $(STAMP)
 	$(PY) benchmarks/basis.py

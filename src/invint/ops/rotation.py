@@ -1,6 +1,6 @@
 """Turning pixel grids: by quarter turns and mirrors, which permute pixels, and by any angle.
 
-Axes:  h w pixels
+Axes   h w pixels
 Rotations are about the centre of the grid, counter-clockwise, with y pointing up (rows run down).
 """
 

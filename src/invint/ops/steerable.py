@@ -1,10 +1,11 @@
 """Steerable filters: turning one means evaluating it at a turned angle, never interpolating it.
 
-Axes:  g group element   q basis function   o output channel   c input channel
+Axes   g group element   q basis function   o output channel   c input channel
        h group element of the input   y x pixel of the filter
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -91,6 +92,11 @@ def turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y 
         rings: Widths and band limits; at most `size // 2 + 1` rings.
     """
     check_size(size, "turned_basis")
+    with torch.device("cpu"):  # cached: the same for whoever asks next
+        return _turned_basis(size, group, rings)
+
+
+def _turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y x"]:
     if len(rings.band_limits) > size // 2 + 1:
         raise ConfigError(
             f"turned_basis: a filter of side {size} holds {size // 2 + 1} rings, "
@@ -141,31 +147,64 @@ def turned_filters(
     The basis moves the filter in the plane and $g^{-1}h$ moves it along the group axis. Both
     together make the convolution equivariant; either alone does not. A lifting convolution is the
     case of one input element: `h` has size 1 and `quotients` is zero.
+
+    Under autocast the filters come in the precision the convolution is going to use. The basis is
+    taken as constant: it gets no gradient.
     """
-    size = basis.shape[-1]
-    spread: Tensor = _Spread.apply(weight, quotients)  # type: ignore[no-untyped-call]
-    rows = rearrange(spread, "o g c h q -> o g (c h) q")
-    filters = rows @ rearrange(basis, "g q y x -> g q (y x)")
-    return rearrange(filters, "o g (c h) (y x) -> o g c h y x", c=weight.shape[1], y=size)
+    if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
+        weight = weight.to(torch.get_autocast_dtype(weight.device.type))
+    filters: Tensor = _Expand.apply(  # type: ignore[no-untyped-call]
+        weight, rearrange(basis, "g q y x -> g q (y x)").to(weight.dtype), quotients
+    )
+    return rearrange(
+        filters, "o g (c h) (y x) -> o g c h y x", c=weight.shape[1], y=basis.shape[-1]
+    )
 
 
-class _Spread(torch.autograd.Function):
-    """Take `weight[o, c, g⁻¹h, q]` as `(o, g, c, h, q)`.
+class _Expand(torch.autograd.Function):
+    """The sum of `turned_filters`, whose gradient gathers where autograd would scatter.
 
-    For each `g` the index is a permutation, which autograd cannot know: it would scatter the
-    gradient, with atomic additions on a GPU. Here the gradient is gathered and summed instead.
+    For each `g` the index g⁻¹h is a permutation, which autograd cannot know: it would add up the
+    gradient with atomic operations on a GPU. And it would keep a copy of the basis per channel.
     """
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, quotients: Tensor) -> Tensor:
-        ctx.save_for_backward(quotients)
+    def forward(ctx: Any, weight: Tensor, basis: Tensor, quotients: Tensor) -> Tensor:
+        ctx.save_for_backward(basis, quotients)
         channel = torch.arange(weight.shape[1], device=weight.device)[:, None]
-        return weight[:, channel, quotients[:, None]]
+
+        def expand(weight: Tensor) -> Tensor:
+            spread = weight[:, channel, quotients[:, None]]  # o g c h q
+            return rearrange(spread, "o g c h q -> o g (c h) q") @ basis
+
+        return _in_blocks(expand, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (quotients,) = ctx.saved_tensors
-        element, channel = (torch.arange(n, device=gradient.device) for n in gradient.shape[1:3])
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        basis, quotients = ctx.saved_tensors
         products = quotients.argsort(dim=1)  # the inverse of each permutation
-        gathered = gradient[:, element[:, None, None], channel[:, None], products[:, None]]
-        return gathered.sum(dim=1), None
+        order, in_order = quotients.shape
+        element = torch.arange(order, device=gradient.device)[:, None, None]
+        channel = torch.arange(gradient.shape[2] // in_order, device=gradient.device)[:, None]
+
+        def gather(gradient: Tensor) -> Tensor:
+            rows: Tensor = gradient @ basis.mT
+            spread = rearrange(rows, "o g (c h) q -> o g c h q", h=in_order)
+            return spread[:, element, channel, products[:, None]].sum(dim=1)
+
+        return _in_blocks(gather, gradient), None, None
+
+
+def _in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, *, block: int = 4) -> Tensor:
+    """Apply a function along the first axis; on a CPU in blocks whose temporaries stay in cache.
+
+    Otherwise page faults on temporaries of a hundred megabytes cost more than the arithmetic.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return function(x)
+    first = function(x[:block])
+    out = first.new_empty(len(x), *first.shape[1:])
+    out[:block] = first
+    for start in range(block, len(x), block):
+        out[start : start + block] = function(x[start : start + block])
+    return out

@@ -1,0 +1,70 @@
+"""Writing what a script measured: a JSON record, and a table inside a Markdown page."""
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more: Any) -> Path:
+    """Write `results/<name>.json`: the rows, the command that makes them, and where it ran."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+    made = {
+        "command": command,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+    path = ROOT / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"made": made, **more, "rows": rows}, indent=1) + "\n")
+    return path
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose columns line up: text to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [
+        " | ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in [header, rule, *rows]
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def publish(name: str, text: str) -> list[str]:
+    """Put `text` into the block `name` of every page that has one."""
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "benchmarks").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    chosen = [page for page in pages if f"<!-- {name} -->" in page.read_text()]
+    for page in chosen:
+        replace_block(page, name, text)
+    return [str(page.relative_to(ROOT)) for page in chosen]
+
+
+def replace_block(page: Path, name: str, text: str) -> None:
+    """Put `text` between the comments `<!-- name -->` and `<!-- /name -->` of a page."""
+    before, _, rest = page.read_text().partition(f"<!-- {name} -->\n")
+    _, mark, after = rest.partition(f"<!-- /{name} -->")
+    if not mark:
+        raise ValueError(f"{page}: no block <!-- {name} --> … <!-- /{name} -->")
+    page.write_text(f"{before}<!-- {name} -->\n{text}\n{mark}{after}")
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return platform.processor()

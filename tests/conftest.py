@@ -10,7 +10,7 @@ CHECK_SHAPES = os.environ.get("INVINT_SHAPE_CHECKS") != "0" and importlib.util.f
 if CHECK_SHAPES:
     from jaxtyping import install_import_hook
 
-    install_import_hook("invint", "beartype.beartype")
+    install_import_hook("invint", "shape_checks.check")
 
 
 @pytest.fixture(autouse=True)

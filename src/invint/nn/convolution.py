@@ -11,6 +11,7 @@ from torch.nn.functional import conv2d
 from invint.errors import ConfigError, check_axes
 from invint.groups import Group
 from invint.nn.grid import check_steps
+from invint.ops.constants import own_copy
 from invint.ops.steerable import Rings, check_size, default_rings, turned_basis, turned_filters
 
 
@@ -40,8 +41,7 @@ class _SteerableConv2d(nn.Module):
         self.padding = kernel_size // 2 if padding is None else padding
         self._check_counts()
         self.rings = rings or default_rings(kernel_size)
-        basis = turned_basis(kernel_size, group, self.rings)
-        basis = basis.to(torch.get_default_dtype(), copy=True)  # the cached one stays as it is
+        basis = own_copy(turned_basis(kernel_size, group, self.rings))
         quotients = torch.tensor(group.quotients)
         if self.lifts:
             quotients = torch.zeros(group.order, 1, dtype=torch.long)

@@ -9,6 +9,7 @@ from torch.nn.functional import avg_pool2d, max_pool2d
 
 from invint.errors import ConfigError, check_axes
 from invint.nn.grid import check_steps
+from invint.nn.maps import full_precision
 
 Kind = Literal["max", "mean"]
 
@@ -114,6 +115,35 @@ class SpatialPool(nn.Module):
             cure="leave kernel_size out to halve any size exactly",
         )
         return (self.kernel_size,) * 2, (self.padding,) * 2
+
+
+class GlobalPool(nn.Module):
+    """Maximum or mean over all positions: the baselines that integration replaces.
+
+    Args:
+        channels: Channels of the map, and of the features.
+        kind: `max` or `mean`.
+
+    Shape:
+        `(b, channels, h, w)` to `(b, channels)`.
+    """
+
+    takes_group = False
+
+    def __init__(self, channels: int, kind: Kind = "max") -> None:
+        super().__init__()
+        self.channels, self.out_features = channels, channels
+        self.kind = _checked(kind, "GlobalPool")
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c"]:
+        """Pool over pixels."""
+        check_axes(x, "b c h w", "GlobalPool", c=self.channels)
+        x = full_precision(x)
+        return x.amax(dim=(2, 3)) if self.kind == "max" else x.mean(dim=(2, 3))
+
+    def extra_repr(self) -> str:
+        """Describe the layer as a printed model shows it."""
+        return f"{self.channels}, {self.kind}"
 
 
 def _checked(kind: str, owner: str) -> str:

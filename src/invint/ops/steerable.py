@@ -7,7 +7,6 @@ Axes   g group element   q basis function   o output channel   c input channel
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from invint.errors import ConfigError
 from invint.groups import Element, Group
+from invint.ops.constants import constant
 from invint.ops.rotation import permute_grid
 
 
@@ -69,7 +69,7 @@ def check_size(size: int, owner: str) -> None:
         )
 
 
-@lru_cache(maxsize=64)
+@constant
 def turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y x"]:
     r"""Sample every basis function, moved by every element $(\theta, f)$ of the group, in float64.
 
@@ -92,11 +92,6 @@ def turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y 
         rings: Widths and band limits; at most `size // 2 + 1` rings.
     """
     check_size(size, "turned_basis")
-    with torch.device("cpu"):  # cached: the same for whoever asks next
-        return _turned_basis(size, group, rings)
-
-
-def _turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y x"]:
     if len(rings.band_limits) > size // 2 + 1:
         raise ConfigError(
             f"turned_basis: a filter of side {size} holds {size // 2 + 1} rings, "

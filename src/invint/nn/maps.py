@@ -1,0 +1,50 @@
+"""What heads ask of the map they are given: its size, its orientation, its precision."""
+
+import torch
+from torch import Tensor
+
+from invint.errors import ConfigError, check_axes
+from invint.groups import Group
+
+
+def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:
+    """Return height and width; one number means a square."""
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < 1:
+        raise ConfigError(f"{owner}: size must be at least 1 x 1, got {height} x {width}")
+    return height, width
+
+
+def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
+    """Raise `ConfigError` unless an odd kernel fits into the map."""
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise ConfigError(f"{owner}: kernel_size must be odd, got {kernel_size}")
+    if kernel_size > min(size):
+        raise ConfigError(
+            f"{owner}: a kernel of {kernel_size} does not fit a map of {size[0]} x {size[1]}; "
+            f"use kernel_size={(min(size) - 1) // 2 * 2 + 1} or less"
+        )
+
+
+def as_built(
+    x: Tensor, owner: str, *, channels: int, size: tuple[int, int], group: Group
+) -> Tensor:
+    """Check the axes of a map, and lay it the way round the head was built for.
+
+    A map that is not square comes turned when its image is. If the group has quarter turns, the
+    head may turn it back: its average is the same.
+    """
+    if (
+        tuple(x.shape[-2:]) == size[::-1]
+        and group.n % 4 == 0
+        and x.ndim == 4
+        and size[0] != size[1]
+    ):
+        x = torch.rot90(x, dims=(-2, -1))
+    check_axes(x, "b c h w", owner, c=channels, h=size[0], w=size[1])
+    return x
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """Return `x` in float32 at least."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

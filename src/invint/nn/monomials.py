@@ -1,0 +1,274 @@
+"""Invariant integration of monomials, and the monomials themselves as data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from invint.errors import ConfigError
+from invint.groups import Group
+from invint.nn.maps import as_built, as_size, full_precision
+from invint.ops.monomial import Taps, monomial_averages, ray_taps
+
+Table = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Monomials:
+    """Monomials as data: one row each, one column per factor.
+
+    Attributes:
+        distances: Pixels between the first factor and each factor; the first is 0.
+        angles: Direction of each factor in radians; all 0 for factors on one ray, as in the paper.
+        exponents: Power of each factor.
+    """
+
+    distances: Table
+    angles: Table
+    exponents: Table
+
+    def __post_init__(self) -> None:
+        shapes = {name: [len(row) for row in table] for name, table in vars(self).items()}
+        if not self.distances or not self.distances[0]:
+            raise ConfigError("Monomials: the set is empty; it needs one monomial of one factor")
+        if len(set(map(tuple, shapes.values()))) > 1 or len(set(shapes["distances"])) > 1:
+            raise ConfigError(
+                f"Monomials: expected tables of one shape, got rows of length {shapes}"
+            )
+        for row in self.distances:
+            if row[0] != 0 or min(row) < 0:
+                raise ConfigError(
+                    f"Monomials: distances start at 0 and are not negative, got {row}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.distances)
+
+    @classmethod
+    def random(
+        cls,
+        count: int,
+        *,
+        max_distance: int,
+        factors: int = 3,
+        own_angles: bool = False,
+        max_power: float = math.inf,
+        generator: torch.Generator | None = None,
+    ) -> "Monomials":
+        """Draw distances from 1 … `max_distance`, exponents from [0, 1], all uniformly.
+
+        Args:
+            count: Number of monomials.
+            max_distance: Largest distance.
+            factors: Factors of each monomial.
+            own_angles: Draw a direction for every factor instead of one ray for all.
+            max_power: Scale exponents down where their sum is larger; |G| is the paper's bound.
+            generator: Source of random numbers; by default torch's own.
+        """
+        if count < 1 or factors < 1 or max_distance < 1:
+            raise ConfigError(
+                "Monomials.random: count, factors and max_distance must be at least 1, "
+                f"got {count}, {factors} and {max_distance}"
+            )
+        shape = count, factors
+        distances = torch.randint(1, max_distance + 1, shape, generator=generator).double()
+        distances[:, 0] = 0
+        turns = torch.rand(shape, dtype=torch.float64, generator=generator) * own_angles
+        exponents = torch.rand(shape, dtype=torch.float64, generator=generator)
+        exponents *= (max_power / exponents.sum(dim=1, keepdim=True)).clamp(max=1.0)
+        return cls(_table(distances), _table(2 * math.pi * turns), _table(exponents))
+
+    def keep(self, numbers: Sequence[int]) -> "Monomials":
+        """Return the monomials with these numbers, in this order."""
+        return Monomials(
+            *(tuple(table[number] for number in numbers) for table in vars(self).values())
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, tables: dict[str, Any]) -> "Monomials":
+        """Read what `to_dict` wrote."""
+        try:
+            return cls(
+                *(
+                    tuple(tuple(float(value) for value in row) for row in tables[name])
+                    for name in ("distances", "angles", "exponents")
+                )
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"Monomials: not a set of monomials ({error!r})") from error
+
+
+class MonomialIntegration(nn.Module):
+    """Average of monomials over all positions and the group, each channel by itself.
+
+    Distances and exponents are shared by the channels; exponents are learned. The feature of
+    channel c and monomial m has the number c · (number of monomials) + m.
+
+    Args:
+        channels: Channels of the map.
+        size: Height and width of the map.
+        group: The symmetries.
+        monomials: The monomials, or how many to draw at random.
+        factors: Factors of each random monomial.
+        max_distance: Largest distance of a random monomial; by default half the side of the map,
+            at most 9.
+        own_angles: Give each factor of a random monomial its own direction. On one ray, as in the
+            paper, an average over an even number of rotations cannot tell mirror images apart.
+        floor: Added to every sample before its logarithm; smaller ones make gradients larger.
+        check_exponents: Refuse negative exponents, and sums above the order of the group.
+
+    Shape:
+        `(b, channels, h, w)` to `(b, channels · number of monomials)`.
+    """
+
+    takes_group = False
+    distances: Tensor
+    angles: Tensor
+    factor_offsets: Tensor
+    pixels: Tensor
+    shares: Tensor
+    points: Tensor
+    point_shares: Tensor
+
+    def __init__(  # noqa: PLR0913
+        self,
+        channels: int,
+        size: int | tuple[int, int],
+        group: Group,
+        *,
+        monomials: Monomials | int = 10,
+        factors: int = 3,
+        max_distance: int | None = None,
+        own_angles: bool = False,
+        floor: float = 0.1,
+        check_exponents: bool = True,
+    ) -> None:
+        super().__init__()
+        owner = "MonomialIntegration"
+        self.size = as_size(size, owner)
+        self.channels, self.group, self.floor = channels, group, floor
+        self.precision = torch.get_default_dtype()
+        if not floor > 0:
+            raise ConfigError(f"{owner}: floor must be positive, got {floor}")
+        if isinstance(monomials, int):
+            monomials = Monomials.random(
+                monomials,
+                max_distance=max_distance or default_distance(self.size),
+                factors=factors,
+                own_angles=own_angles,
+                max_power=group.order,
+            )
+        if check_exponents:
+            _check_exponents(monomials, group)
+        tables = [torch.tensor(table) for table in vars(monomials).values()]
+        self.register_buffer("distances", tables[0])
+        self.register_buffer("angles", tables[1])
+        self.exponents = nn.Parameter(tables[2])
+        self._derive()
+
+    @property
+    def monomials(self) -> Monomials:
+        """The monomials, with the exponents as they are now."""
+        tables = (self.distances, self.angles, self.exponents.detach())
+        return Monomials(*(_table(table) for table in tables))
+
+    @property
+    def out_features(self) -> int:
+        """Number of features."""
+        return self.channels * len(self.exponents)
+
+    def keep(self, numbers: Sequence[int]) -> "MonomialIntegration":
+        """Return a head with only these monomials; it computes the same features for them."""
+        head = MonomialIntegration(
+            self.channels,
+            self.size,
+            self.group,
+            monomials=self.monomials.keep(numbers),
+            floor=self.floor,
+            check_exponents=False,  # training may have led anywhere
+        )
+        return head.to(self.exponents).train(self.training)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b cm"]:
+        """Average."""
+        owner = "MonomialIntegration"
+        x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
+        with torch.autocast(x.device.type, enabled=False):
+            powers = einsum(self.exponents, self.factor_offsets, "m i, m i d -> m d")
+            averages = monomial_averages(
+                full_precision(x),
+                powers,
+                Taps(self.pixels, self.shares),
+                Taps(self.points, self.point_shares),
+                floor=self.floor,
+            )
+        return rearrange(averages, "b c m -> b (c m)")
+
+    def extra_repr(self) -> str:
+        """Describe the head as a printed model shows it."""
+        count, factors = self.exponents.shape
+        return (
+            f"{self.channels}, size={self.size}, group={self.group}, monomials={count}, "
+            f"factors={factors}, floor={self.floor}"
+        )
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._derive()  # distances and angles are state; what follows from them is not
+
+    def _derive(self) -> None:
+        """Find the distinct offsets of all factors, and the taps that sample the map there."""
+        places = torch.polar(self.distances.double(), self.angles.double()).cpu()
+        flat = torch.round(torch.view_as_real(places), decimals=9).flatten(0, 1)
+        offsets, number = torch.unique(flat, dim=0, return_inverse=True)
+        reach = self.distances.max().item()
+        if reach > min(self.size) - 1:
+            raise ConfigError(
+                f"MonomialIntegration: a distance of {reach:g} does not fit a map of "
+                f"{self.size[0]} x {self.size[1]}; use at most {min(self.size) - 1}"
+            )
+        sampling, transposed = ray_taps(
+            self.group, tuple((x, y) for x, y in offsets.tolist()), *self.size
+        )
+        one_hot = torch.nn.functional.one_hot(number.view_as(places), len(offsets)).float()
+        derived = {
+            "factor_offsets": one_hot,
+            "pixels": sampling.columns,
+            "shares": sampling.shares,
+            "points": transposed.columns,
+            "point_shares": transposed.shares,
+        }
+        for name, tensor in derived.items():
+            copy = tensor.clone()
+            if tensor.is_floating_point():  # rounded as at construction, whenever it is derived
+                copy = tensor.to(self.precision).to(self.exponents.dtype)
+            self.register_buffer(name, copy.to(self.exponents.device), persistent=False)
+
+
+def default_distance(size: tuple[int, int]) -> int:
+    """Return half the shorter side, from 1 to 9: farther samples mostly lie outside."""
+    return min(max(min(size) // 2, 1), 9)
+
+
+def _check_exponents(monomials: Monomials, group: Group) -> None:
+    for row in monomials.exponents:
+        if min(row) < 0:
+            raise ConfigError(f"MonomialIntegration: exponents must not be negative, got {row}")
+        if sum(row) > group.order * (1 + 1e-6):  # rounding aside
+            raise ConfigError(
+                f"MonomialIntegration: exponents must not add up to more than the order of "
+                f"{group}, {group.order}, got {row}"
+            )
+
+
+def _table(tensor: Tensor) -> Table:
+    return tuple(tuple(row) for row in tensor.tolist())

@@ -1,0 +1,29 @@
+"""Tensors that follow from arguments alone: computed once, copied by whoever keeps one."""
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def constant(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache a pure function of hashable arguments; it computes on the CPU, whoever asks."""
+
+    @lru_cache(maxsize=64)
+    @wraps(function)
+    def computed(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return cast("Callable[P, T]", computed)
+
+
+def own_copy(tensor: Tensor) -> Tensor:
+    """Copy a constant to the default device; floats to the default precision."""
+    dtype = torch.get_default_dtype() if tensor.is_floating_point() else tensor.dtype
+    return tensor.to(torch.get_default_device(), dtype, copy=True)

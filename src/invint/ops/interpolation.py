@@ -1,0 +1,67 @@
+"""Bilinear sampling as data: which pixels a point between them is made of, and in what shares.
+
+Axes   n point   t tap (the four pixels around a point)   p pixel, row by row
+Points are (x, y) relative to the centre of the grid, in pixels, y up.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from invint.groups import Element, Group
+from invint.ops.constants import constant
+
+
+def grid_points(height: int, width: int) -> Float[Tensor, "n 2"]:
+    """Return the pixels of a grid as points, row by row, in float64."""
+    y = (height - 1) / 2 - torch.arange(height, dtype=torch.float64)
+    x = torch.arange(width, dtype=torch.float64) - (width - 1) / 2
+    return torch.cartesian_prod(y, x).flip(-1)
+
+
+def moved_points(points: Float[Tensor, "n 2"], element: Element) -> Float[Tensor, "n 2"]:
+    """Mirror points, `y → -y`, if the element does, then turn them counter-clockwise."""
+    cosine, sine = math.cos(element.angle), math.sin(element.angle)
+    sign = -1.0 if element.flip else 1.0
+    x, y = points[:, 0], sign * points[:, 1]
+    return torch.stack((cosine * x - sine * y, sine * x + cosine * y), dim=1)
+
+
+def bilinear_taps(
+    points: Float[Tensor, "n 2"], height: int, width: int
+) -> tuple[Int[Tensor, "n 4"], Float[Tensor, "n 4"]]:
+    """Return the four pixels around each point and their shares; outside the grid it is zero."""
+    column, row = points[:, 0] + (width - 1) / 2, (height - 1) / 2 - points[:, 1]
+    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    rows = row.floor().long()[:, None] + corners[:, 0]
+    columns = column.floor().long()[:, None] + corners[:, 1]
+    shares = (1 - (row[:, None] - rows).abs()) * (1 - (column[:, None] - columns).abs())
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    return torch.where(inside, rows * width + columns, 0), torch.where(inside, shares, 0.0)
+
+
+def bilinear_matrix(points: Float[Tensor, "n 2"], height: int, width: int) -> Float[Tensor, "n p"]:
+    """Return the matrix that samples a grid at points."""
+    pixels, shares = bilinear_taps(points, height, width)
+    matrix = shares.new_zeros(len(points), height * width)
+    return matrix.scatter_add_(1, pixels, shares)
+
+
+@constant
+def averaged_rotation(group: Group, size: int, height: int, width: int) -> Float[Tensor, "n p"]:
+    r"""Return the matrix from a square kernel to the mean of all its moved copies on a grid.
+
+    $$(P\psi)(y) = \frac{1}{|G|} \sum_{g \in G} \psi(g^{-1} y)$$
+
+    with $\psi$ interpolated bilinearly and zero outside, and both grids sharing their centre.
+    """
+    inverses = [_inverse(element) for element in group.elements]
+    points = grid_points(height, width)
+    matrices = [bilinear_matrix(moved_points(points, g), size, size) for g in inverses]
+    return torch.stack(matrices).mean(0)
+
+
+def _inverse(element: Element) -> Element:
+    return element if element.flip else Element(-element.angle, False)  # a mirror undoes itself

@@ -1,0 +1,153 @@
+"""Group averages of monomials, in the log domain, with memory that does not grow with their number.
+
+Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct offset of a factor
+       r distinct move of the offsets   n sampled point, (d r h w)   p pixel   t tap
+       k column, a (b c) pair: every column is treated alike and apart
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from invint.groups import Group
+from invint.ops.constants import constant
+from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
+
+
+class Taps(NamedTuple):
+    """A sparse matrix with equally many entries in every row: their columns and values."""
+
+    columns: Int[Tensor, "n t"]
+    shares: Float[Tensor, "n t"]
+
+
+@constant
+def ray_taps(
+    group: Group, offsets: tuple[tuple[float, float], ...], height: int, width: int
+) -> tuple[Taps, Taps]:
+    """Return the taps that sample a map at every offset, moved by every element, from every pixel.
+
+    Elements that move all offsets alike, such as a mirror along the ray, are counted once. The
+    second taps are those of the transposed matrix, for the gradient.
+
+    Args:
+        group: The symmetries.
+        offsets: Position (x, y) of each factor relative to the first, in pixels, y up.
+        height: Rows of the map.
+        width: Columns of the map.
+    """
+    points = torch.tensor(offsets, dtype=torch.float64)
+    moves = torch.stack([moved_points(points, element) for element in group.elements])
+    _, first = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
+    chosen = [int((first == number).nonzero()[0, 0]) for number in range(int(first.max()) + 1)]
+    shifts = rearrange(moves[sorted(chosen)], "r d xy -> (d r) 1 xy")
+    places = rearrange(shifts + grid_points(height, width), "dr p xy -> (dr p) xy")
+    forward = Taps(*bilinear_taps(places, height, width))
+    return forward, _transposed(forward, height * width)
+
+
+def _transposed(taps: Taps, columns: int) -> Taps:
+    row, tap = torch.nonzero(taps.shares, as_tuple=True)
+    column, share = taps.columns[row, tap], taps.shares[row, tap]
+    order = torch.argsort(column, stable=True)
+    counts = torch.bincount(column, minlength=columns)
+    starts = counts.cumsum(0) - counts
+    place = torch.arange(len(row)) - starts[column[order]]
+    shape = columns, int(counts.max())
+    index, shares = torch.zeros(shape, dtype=torch.long), taps.shares.new_zeros(shape)
+    index[column[order], place] = row[order]
+    shares[column[order], place] = share[order]
+    return Taps(index, shares)
+
+
+def monomial_averages(
+    x: Float[Tensor, "b c h w"],
+    powers: Float[Tensor, "m d"],
+    sampling: Taps,
+    transposed: Taps,
+    *,
+    floor: float,
+) -> Float[Tensor, "b c m"]:
+    r"""Average monomials over all positions and the group, each channel by itself.
+
+    $$A_m(x) = \frac{1}{UV|G|} \sum_{g,u,v}
+      \prod_d \bigl(\max(x, 0)[(u,v) + g\,\delta_d] + \varepsilon\bigr)^{b_{md}}$$
+
+    with $x$ interpolated bilinearly and zero outside. The product is a sum of logarithms, one
+    matrix product for all monomials; backward computes it again instead of keeping it. Values
+    above $e^{85}$ (in float32; 0.96 of the logarithm of the largest number in general) count as
+    that, with the gradient of a monomial of that value.
+
+    Args:
+        x: Feature map; negative values count as zero.
+        powers: Exponent of every monomial at every offset; zero where it has no factor.
+        sampling: The first taps of `ray_taps`.
+        transposed: The second.
+        floor: What is added to every sample, so that its logarithm is finite.
+    """
+    columns = rearrange(x, "b c h w -> (h w) (b c)").relu()
+    averages: Tensor = _Average.apply(columns, powers, *sampling, *transposed, floor)  # type: ignore[no-untyped-call]
+    return rearrange(averages, "m (b c) -> b c m", c=x.shape[1])
+
+
+class _Average(torch.autograd.Function):
+    """`(p, k)` and `(m, d)` to `(m, k)`, column block by column block."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, powers: Tensor, *rest: Any) -> Tensor:
+        *taps, floor = rest
+        ctx.save_for_backward(x, powers, *taps)
+        ctx.floor = floor
+        columns, shares = taps[:2]
+        averages = []
+        for block in _blocks(x, powers, len(columns)):
+            logs = _weighted_rows(x[:, block], columns, shares).add_(floor).log_()
+            averages.append(_terms(logs, powers).sum(dim=1))
+        return torch.cat(averages, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, powers, columns, shares, points, point_shares = ctx.saved_tensors
+        x_gradients, powers_gradient = [], torch.zeros_like(powers)
+        for block in _blocks(x, powers, len(columns)):
+            samples = _weighted_rows(x[:, block], columns, shares).add_(ctx.floor)
+            logs = samples.log()
+            terms = _terms(logs, powers).mul_(gradient[:, None, block])
+            terms = rearrange(terms, "m rp k -> m (rp k)")
+            powers_gradient += terms @ rearrange(logs, "(d rp) k -> (rp k) d", d=powers.shape[1])
+            rows = rearrange(powers.mT @ terms, "d (rp k) -> (d rp) k", k=samples.shape[1])
+            x_gradients.append(_weighted_rows(rows.div_(samples), points, point_shares))
+        return torch.cat(x_gradients, dim=1), powers_gradient, *(None,) * 5
+
+
+def _terms(logs: Tensor, powers: Tensor) -> Tensor:
+    """Return the terms `(m, rp, k)` whose sum over `rp` is the average."""
+    flat = rearrange(logs, "(d rp) k -> d (rp k)", d=powers.shape[1])
+    bound = 0.96 * math.log(torch.finfo(logs.dtype).max)
+    count = math.log(len(logs) // powers.shape[1])  # divides before the sum can overflow
+    terms = (powers @ flat).clamp_(max=bound).sub_(count).exp_()
+    return rearrange(terms, "m (rp k) -> m rp k", k=logs.shape[1])
+
+
+def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """Multiply the sparse matrix of the taps with `x`."""
+    if torch.compiler.is_compiling():
+        return (x[index] * share[..., None]).sum(dim=1)
+    return embedding_bag(index, x.contiguous(), per_sample_weights=share, mode="sum")
+
+
+def _blocks(x: Tensor, powers: Tensor, points: int) -> Iterator[slice]:
+    """Cut the columns into blocks whose temporaries fit a cache, or a share of a GPU's memory."""
+    columns = x.shape[1]
+    if torch.compiler.is_compiling():
+        return iter([slice(None)])
+    budget = 2**20 if x.device.type == "cpu" else 2**27
+    per_column = points // powers.shape[1] * max(powers.shape)
+    width = max(16, budget // per_column)
+    return (slice(start, start + width) for start in range(0, columns, width))

@@ -169,7 +169,7 @@ class MonomialIntegration(nn.Module):
             )
         if check_exponents:
             _check_exponents(monomials, group)
-        tables = [torch.tensor(table) for table in vars(monomials).values()]
+        tables = [torch.tensor(table, dtype=self.precision) for table in vars(monomials).values()]
         self.register_buffer("distances", tables[0])
         self.register_buffer("angles", tables[1])
         self.exponents = nn.Parameter(tables[2])

@@ -1,0 +1,193 @@
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from invint import ConfigError, Cyclic, Dihedral
+from invint.nn import MonomialIntegration, Monomials
+from invint.nn.monomials import default_distance
+
+
+def test_monomials_are_drawn_as_asked() -> None:
+    generator = torch.Generator().manual_seed(3)
+    monomials = Monomials.random(200, max_distance=4, generator=generator)
+    again = Monomials.random(200, max_distance=4, generator=torch.Generator().manual_seed(3))
+    assert monomials == again
+    distances, exponents = (
+        torch.tensor(table) for table in (monomials.distances, monomials.exponents)
+    )
+    assert (distances[:, 0] == 0).all()
+    assert set(distances[:, 1:].flatten().tolist()) == {1.0, 2.0, 3.0, 4.0}
+    assert exponents.min() >= 0
+    assert exponents.max() <= 1
+    assert exponents.mean().item() == pytest.approx(0.5, abs=0.05)
+    assert not torch.tensor(monomials.angles).any()
+
+
+def test_own_angles_are_drawn_on_request() -> None:
+    angles = torch.tensor(Monomials.random(99, max_distance=4, own_angles=True).angles)
+    assert angles.max() > 5
+    assert angles.max() < 2 * math.pi
+
+
+def test_small_groups_bound_the_exponents() -> None:
+    for _ in range(20):
+        head = MonomialIntegration(1, 5, Cyclic(1), monomials=20)
+        assert head.exponents.sum(1).max() <= 1 + 1e-6
+
+
+def test_monomials_go_through_json() -> None:
+    monomials = Monomials.random(3, max_distance=4, own_angles=True)
+    assert Monomials.from_dict(json.loads(json.dumps(monomials.to_dict()))) == monomials
+
+
+def test_the_default_distance_follows_the_map() -> None:
+    assert [default_distance((side, side)) for side in (1, 2, 7, 8, 24)] == [1, 1, 3, 4, 9]
+
+
+def test_given_monomials_are_the_ones_used() -> None:
+    monomials = Monomials(((0, 2),), ((0, 0),), ((1, 0.5),))
+    head = MonomialIntegration(3, 7, Cyclic(8), monomials=monomials)
+    assert head.monomials == monomials
+    assert head.out_features == 3
+    assert "monomials=1, factors=2" in repr(head)
+
+
+@pytest.mark.parametrize("own_angles", [False, True])
+def test_survivors_keep_their_features(own_angles: bool) -> None:
+    head = MonomialIntegration(3, 7, Cyclic(8), monomials=9, own_angles=own_angles).eval()
+    with torch.no_grad():
+        head.exponents.sub_(0.4)  # training may make exponents negative
+    x = torch.randn(2, 3, 7, 7)
+    kept = head.keep([7, 0, 4])
+    assert not kept.training
+    assert len(kept.monomials) == 3
+    expected = head(x).unflatten(1, (3, 9))[:, :, [7, 0, 4]].flatten(1)
+    torch.testing.assert_close(kept(x), expected)
+    assert kept.double()(x.double()).dtype == torch.float64
+
+
+def test_loading_replaces_the_monomials() -> None:
+    head, other = (MonomialIntegration(2, 7, Cyclic(8), monomials=5) for _ in range(2))
+    x = torch.randn(2, 2, 7, 7)
+    assert not torch.equal(head(x), other(x))
+    other.load_state_dict(head.state_dict())
+    assert other.monomials == head.monomials
+    assert torch.equal(head(x), other(x))
+
+
+def test_a_mirror_along_the_ray_costs_nothing() -> None:
+    ray, mirrored = (
+        MonomialIntegration(1, 7, group, monomials=3) for group in (Cyclic(8), Dihedral(8))
+    )
+    assert len(mirrored.pixels) / mirrored.factor_offsets.shape[2] == 8 * 49
+    assert len(ray.pixels) / ray.factor_offsets.shape[2] == 8 * 49
+
+
+def kept_for_backward(head: MonomialIntegration, x: Tensor) -> int:
+    """Count the bytes autograd keeps, besides what the module holds anyway."""
+    owned = {t.untyped_storage().data_ptr() for t in (*head.parameters(), *head.buffers())}
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in owned:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        head(x)
+    return sum(found.values())
+
+
+def test_what_backward_keeps_does_not_grow_with_the_monomials() -> None:
+    x = torch.randn(8, 16, 7, 7, requires_grad=True)
+    few, many = (
+        kept_for_backward(MonomialIntegration(16, 7, Cyclic(16), monomials=count), x)
+        for count in (5, 50)
+    )
+    powers = 45 * 4 * 4  # the exponents themselves, one per monomial and offset
+    assert many - few <= powers + 64
+    assert few < 3 * x.numel() * 4  # the map, and which of its pixels are positive
+
+
+@pytest.mark.parametrize("group", [Cyclic(4), Cyclic(16)], ids=str)
+@pytest.mark.parametrize("value", [0.0, 1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("corner", ["zero", "first", "spread"])
+def test_extreme_values_and_exponents_stay_finite(group: Cyclic, value: float, corner: str) -> None:
+    order = float(group.order)
+    exponents = {"zero": (0.0, 0.0), "first": (order, 0.0), "spread": (order / 2, order / 2)}
+    monomials = Monomials(((0, 1),), ((0, 0),), (exponents[corner],))
+    head = MonomialIntegration(1, 5, group, monomials=monomials)
+    x = torch.full((1, 1, 5, 5), value, requires_grad=True)
+    out = head(x)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert x.grad is not None
+    assert head.exponents.grad is not None
+    assert x.grad.isfinite().all()
+    assert head.exponents.grad.isfinite().all()
+    exact = MonomialIntegration(1, 5, group, monomials=monomials).double()(x.double().detach())
+    if exact.max() < math.exp(85):  # it fits
+        torch.testing.assert_close(out, exact.float(), rtol=1e-4, atol=0)
+    else:
+        assert out.item() > 1e35
+
+
+def test_the_floor_bounds_the_gradient() -> None:
+    monomials = Monomials(((0,),), ((0,),), ((0.5,),))
+    x = torch.full((1, 1, 3, 3), 1e-9, requires_grad=True)
+    MonomialIntegration(1, 3, Cyclic(4), monomials=monomials, floor=0.1)(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.sum().item(), 0.5 * 0.1**-0.5, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (((), (), ()), "Monomials: the set is empty"),
+        ((((),), ((),), ((),)), "Monomials: the set is empty"),
+        ((((0, 1),), ((0,),), ((1, 1),)), "Monomials: expected tables of one shape, got rows of"),
+        ((((0, 1), (0,)),) * 3, "Monomials: expected tables of one shape, got rows of"),
+        ((((1, 2),), ((0, 0),), ((1, 1),)), r"distances start at 0 and are not negative, got \(1"),
+        ((((0, -2),), ((0, 0),), ((1, 1),)), r"distances start at 0 and are not negative, got \(0"),
+    ],
+)
+def test_says_what_is_wrong_with_a_set(
+    tables: tuple[tuple[tuple[float, ...], ...], ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Monomials(*tables)
+
+
+def test_says_what_is_wrong_with_a_file() -> None:
+    with pytest.raises(ConfigError, match="Monomials: not a set of monomials"):
+        Monomials.from_dict({"distances": [[0]]})
+    with pytest.raises(ConfigError, match="Monomials: not a set of monomials"):
+        Monomials.from_dict({"distances": [0], "angles": [0], "exponents": [1]})
+
+
+@pytest.mark.parametrize(
+    ("exponents", "message"),
+    [
+        ((1.0, -0.5), r"exponents must not be negative, got \(1.0, -0.5\)"),
+        ((3.0, 2.0), r"exponents must not add up to more than the order of C4, 4, got \(3.0, 2.0"),
+    ],
+)
+def test_refuses_exponents_outside_the_bound(exponents: tuple[float, ...], message: str) -> None:
+    monomials = Monomials(((0, 1),), ((0, 0),), (exponents,))
+    with pytest.raises(ConfigError, match=message):
+        MonomialIntegration(1, 5, Cyclic(4), monomials=monomials)
+
+
+def test_refuses_a_distance_that_does_not_fit() -> None:
+    monomials = Monomials(((0, 7),), ((0, 0),), ((1, 1),))
+    with pytest.raises(ConfigError, match="a distance of 7 does not fit a map of 7 x 9; use at m"):
+        MonomialIntegration(1, (7, 9), Cyclic(4), monomials=monomials)
+
+
+def test_refuses_to_keep_nothing() -> None:
+    with pytest.raises(ConfigError, match="Monomials: the set is empty"):
+        MonomialIntegration(1, 5, Cyclic(4)).keep([])

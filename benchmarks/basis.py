@@ -14,7 +14,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from record import ROOT, markdown_table, replace_block, write_record
+from matplotlib.figure import Figure
+from record import ROOT, markdown_table, mean_and_deviation, replace_block, write_record
 from scipy.ndimage import map_coordinates
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -115,8 +116,7 @@ def measure() -> list[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    found = row["errors"]
-    return [f"{np.mean(found[angle]):.3f} ± {np.std(found[angle], ddof=1):.3f}" for angle in ANGLES]
+    return [mean_and_deviation(row["errors"][angle]) for angle in ANGLES]
 
 
 def table(rows: list[dict[str, Any]], depth: int) -> str:
@@ -151,7 +151,6 @@ def amplification() -> dict[str, float]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw the mean error of every basis, after one layer and after five."""
-    plt.rcParams["svg.hashsalt"] = "invint"
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
     names = list(CANDIDATES)
     for panel, depth in zip(panels, (1, 5), strict=True):
@@ -167,7 +166,13 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
     panels[1].legend(title="turned by")
-    figure.savefig(path, metadata={"Date": None})
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write an SVG so that the same figure gives the same file."""
+    with plt.rc_context({"svg.hashsalt": "invint"}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:

@@ -8,20 +8,19 @@ usage: python benchmarks/layers.py [--batch 64] [--turns 3] [--dtype float32|bfl
 """
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from einops import rearrange
 from record import markdown_table, publish, write_record
+from timing import DEVICE, in_turn, kept, on_device, peak
 from torch import Tensor, nn
 
 from invint import Cyclic
 from invint.nn import GroupConv2d, LiftConv2d
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 COLUMNS = ("forward", "folded", "step", "kept", "peak")
 
 
@@ -53,47 +52,6 @@ SHAPES = [
 ]
 
 
-def seconds(function: Callable[[], object]) -> float:
-    """Time one call, device work included."""
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    function()
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def in_turn(functions: Sequence[Callable[[], object]], turns: int) -> list[float]:
-    """Return the median time of each function, called in turn so that noise hits all alike."""
-    for function in functions:
-        function()
-    times = [[seconds(function) for function in functions] for _ in range(turns)]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
-
-
-def kept(forward: Callable[[], Tensor]) -> int:
-    """Count the bytes that backward keeps: inputs, weights and whatever else."""
-    found: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        found[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        forward()
-    return sum(found.values())
-
-
-def peak(step: Callable[[], object]) -> int:
-    """Return the most bytes in use on the device during a step."""
-    torch.cuda.reset_peak_memory_stats()
-    step()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
-
-
 class Contest:
     """A steerable layer, the plain layer of the same shapes, and the folded one."""
 
@@ -101,7 +59,6 @@ class Contest:
         layer: type[LiftConv2d | GroupConv2d] = LiftConv2d if shape.lifts else GroupConv2d
         sizes = shape.in_channels, shape.out_channels, shape.kernel_size
         group = Cyclic(shape.order)
-        axes = () if shape.lifts else (shape.order,)
         self.dtype = dtype
         self.build = lambda: layer(*sizes, group)
         steerable = layer(*sizes, group).to(DEVICE)
@@ -114,11 +71,15 @@ class Contest:
             bias=False,
             device=DEVICE,
         )
-        self.x = torch.randn(
-            batch, shape.in_channels, *axes, shape.side, shape.side, device=DEVICE
-        ).requires_grad_(not shape.lifts)
-        flat = self.x if shape.lifts else self.x.detach().flatten(1, 2).requires_grad_()
-        self.contestants = [(steerable, self.x), (plain, flat), (folded, flat)]
+        flat = torch.randn(batch, folded.in_channels, shape.side, shape.side, device=DEVICE)
+        if DEVICE == "cuda":  # the layout its convolutions are fastest in
+            flat = flat.to(memory_format=torch.channels_last)
+            for module in (plain, folded):
+                module.weight.data = module.weight.data.to(memory_format=torch.channels_last)
+        split = rearrange(flat, "b (c g) h w -> b c g h w", c=shape.in_channels)  # a view
+        x = flat if shape.lifts else split
+        inputs = [each.detach().requires_grad_(not shape.lifts) for each in (x, flat, flat)]
+        self.contestants = list(zip((steerable, plain, folded), inputs, strict=True))
         self.build_plain = lambda: nn.Conv2d(
             folded.in_channels, folded.out_channels, shape.kernel_size, bias=False
         )
@@ -128,31 +89,30 @@ class Contest:
         """Return the call that runs a contestant forward, as in training."""
 
         def call() -> Tensor:
-            with torch.autocast(DEVICE, self.dtype, enabled=self.dtype != torch.float32):
+            half = self.dtype != torch.float32
+            with torch.autocast(DEVICE, self.dtype, half, cache_enabled=False):
                 out: Tensor = self.modules[which](self.contestants[which][1])
             return out
 
         return call
 
-    def step(self, which: int) -> Callable[[], None]:
+    def step(self, which: int) -> Callable[[], object]:
         """Return the call that runs a contestant forward and backward."""
         forward, (module, x) = self.forward(which), self.contestants[which]
         gradient = torch.randn_like(forward().detach())
-
-        def call() -> None:
-            forward().backward(gradient)  # type: ignore[no-untyped-call]
-            module.zero_grad()
-            x.grad = None
-
-        return call
+        leaves = [leaf for leaf in (x, *module.parameters()) if leaf.requires_grad]
+        return lambda: torch.autograd.grad(forward(), leaves, gradient)
 
 
 def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any]:
     """Return the ratios of one shape, and the times behind them."""
+    torch.compiler.reset()
     contest = Contest(shape, options.batch, getattr(torch, options.dtype), options.compile)
     build, build_plain = in_turn([contest.build, contest.build_plain], options.turns)
-    forward, plain, folded = in_turn([contest.forward(i) for i in range(3)], options.turns)
-    step, plain_step = in_turn([contest.step(i) for i in range(2)], options.turns)
+    forwards = [on_device(contest.forward(i)) for i in range(3)]
+    forward, plain, folded = in_turn(forwards, options.turns)
+    steps = [on_device(contest.step(i)) for i in range(2)]
+    step, plain_step = in_turn(steps, options.turns)
     row = {
         **shape._asdict(),
         "build_ms": 1e3 * build,
@@ -212,6 +172,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile all contestants")
     parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
     rows = []
     for shape in SHAPES:
         rows.append(measure(shape, options))

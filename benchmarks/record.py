@@ -2,6 +2,7 @@
 
 import json
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in [header, rule, *rows]
     ]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Return `mean ± standard deviation` of a few measurements."""
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
 
 
 def publish(name: str, text: str) -> list[str]:

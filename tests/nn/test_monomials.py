@@ -82,8 +82,7 @@ def test_a_mirror_along_the_ray_costs_nothing() -> None:
     ray, mirrored = (
         MonomialIntegration(1, 7, group, monomials=3) for group in (Cyclic(8), Dihedral(8))
     )
-    assert len(mirrored.pixels) / mirrored.factor_offsets.shape[2] == 8 * 49
-    assert len(ray.pixels) / ray.factor_offsets.shape[2] == 8 * 49
+    assert [head.get_buffer("shifts").shape[1] for head in (ray, mirrored)] == [8, 8]
 
 
 def kept_for_backward(head: MonomialIntegration, x: Tensor) -> int:
@@ -186,6 +185,14 @@ def test_refuses_a_distance_that_does_not_fit() -> None:
     monomials = Monomials(((0, 7),), ((0, 0),), ((1, 1),))
     with pytest.raises(ConfigError, match="a distance of 7 does not fit a map of 7 x 9; use at m"):
         MonomialIntegration(1, (7, 9), Cyclic(4), monomials=monomials)
+
+
+def test_refuses_options_that_would_be_ignored() -> None:
+    monomials = Monomials(((0, 1),), ((0, 0),), ((1, 1),))
+    with pytest.raises(ConfigError, match="describe random monomials; with given ones, leave th"):
+        MonomialIntegration(1, 5, Cyclic(4), monomials=monomials, own_angles=True)
+    with pytest.raises(ConfigError, match="max_distance must be at least 1, got 10, 3 and 0"):
+        MonomialIntegration(1, 5, Cyclic(4), max_distance=0)
 
 
 def test_refuses_to_keep_nothing() -> None:

@@ -26,21 +26,21 @@ def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
         )
 
 
+def upright(x: Tensor, size: tuple[int, int], group: Group) -> Tensor:
+    """Lay a map that is not square the way round a head was built for.
+
+    It comes turned when its image is. If the group has quarter turns, the head may turn it back:
+    its average is the same.
+    """
+    turned = tuple(x.shape[-2:]) == size[::-1] != size
+    return torch.rot90(x, dims=(-2, -1)) if turned and group.n % 4 == 0 else x
+
+
 def as_built(
     x: Tensor, owner: str, *, channels: int, size: tuple[int, int], group: Group
 ) -> Tensor:
-    """Check the axes of a map, and lay it the way round the head was built for.
-
-    A map that is not square comes turned when its image is. If the group has quarter turns, the
-    head may turn it back: its average is the same.
-    """
-    if (
-        tuple(x.shape[-2:]) == size[::-1]
-        and group.n % 4 == 0
-        and x.ndim == 4
-        and size[0] != size[1]
-    ):
-        x = torch.rot90(x, dims=(-2, -1))
+    """Return the map the way round the head was built for, or raise `ShapeError`."""
+    x = upright(x, size, group) if x.ndim == 4 else x
     check_axes(x, "b c h w", owner, c=channels, h=size[0], w=size[1])
     return x
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import as_built, as_size, full_precision
-from invint.ops.monomial import Taps, monomial_averages, ray_taps
+from invint.nn.maps import as_built, as_size
+from invint.ops.monomial import Sampling, monomial_averages, ray_sampling
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -122,7 +122,7 @@ class MonomialIntegration(nn.Module):
         max_distance: Largest distance of a random monomial; by default half the side of the map,
             at most 9.
         own_angles: Give each factor of a random monomial its own direction. On one ray, as in the
-            paper, an average over an even number of rotations cannot tell mirror images apart.
+            paper, the average cannot tell mirror images apart.
         floor: Added to every sample before its logarithm; smaller ones make gradients larger.
         check_exponents: Refuse negative exponents, and sums above the order of the group.
 
@@ -134,10 +134,6 @@ class MonomialIntegration(nn.Module):
     distances: Tensor
     angles: Tensor
     factor_offsets: Tensor
-    pixels: Tensor
-    shares: Tensor
-    points: Tensor
-    point_shares: Tensor
 
     def __init__(  # noqa: PLR0913
         self,
@@ -162,10 +158,15 @@ class MonomialIntegration(nn.Module):
         if isinstance(monomials, int):
             monomials = Monomials.random(
                 monomials,
-                max_distance=max_distance or default_distance(self.size),
+                max_distance=default_distance(self.size) if max_distance is None else max_distance,
                 factors=factors,
                 own_angles=own_angles,
                 max_power=group.order,
+            )
+        elif (factors, max_distance, own_angles) != (3, None, False):
+            raise ConfigError(
+                f"{owner}: factors, max_distance and own_angles describe random monomials; "
+                "with given ones, leave them out"
             )
         if check_exponents:
             _check_exponents(monomials, group)
@@ -204,13 +205,8 @@ class MonomialIntegration(nn.Module):
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(x.device.type, enabled=False):
             powers = einsum(self.exponents, self.factor_offsets, "m i, m i d -> m d")
-            averages = monomial_averages(
-                full_precision(x),
-                powers,
-                Taps(self.pixels, self.shares),
-                Taps(self.points, self.point_shares),
-                floor=self.floor,
-            )
+            sampling = Sampling(*(getattr(self, name) for name in Sampling._fields))
+            averages = monomial_averages(x, powers, sampling, floor=self.floor)
         return rearrange(averages, "b c m -> b (c m)")
 
     def extra_repr(self) -> str:
@@ -236,17 +232,10 @@ class MonomialIntegration(nn.Module):
                 f"MonomialIntegration: a distance of {reach:g} does not fit a map of "
                 f"{self.size[0]} x {self.size[1]}; use at most {min(self.size) - 1}"
             )
-        sampling, transposed = ray_taps(
-            self.group, tuple((x, y) for x, y in offsets.tolist()), *self.size
-        )
+        positions = tuple((x, y) for x, y in offsets.tolist())
+        sampling = ray_sampling(self.group, positions, *self.size)
         one_hot = torch.nn.functional.one_hot(number.view_as(places), len(offsets)).float()
-        derived = {
-            "factor_offsets": one_hot,
-            "pixels": sampling.columns,
-            "shares": sampling.shares,
-            "points": transposed.columns,
-            "point_shares": transposed.shares,
-        }
+        derived = {"factor_offsets": one_hot, **sampling._asdict()}
         for name, tensor in derived.items():
             copy = tensor.clone()
             if tensor.is_floating_point():  # rounded as at construction, whenever it is derived

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from invint.errors import check_axes
 from invint.groups import Group
-from invint.nn.maps import as_built, as_size, check_kernel, full_precision
+from invint.nn.maps import as_built, as_size, check_kernel, full_precision, upright
 from invint.ops.constants import own_copy
 from invint.ops.interpolation import averaged_rotation
-from invint.ops.weighted_sum import global_weighted_sum, local_weighted_sum
+from invint.ops.weighted_sum import local_average, weighted_sum
 
 
 class LocalWeightedSum(nn.Module):
     """Average of a small kernel over all positions and all its moved copies (Local-WS).
 
-    The integrand is linear, so the average is computed in closed form, from sums of the map and its
-    borders. It also sees no more than these: the theory page says what that means.
+    The integrand is linear, so the average is computed in closed form: one small matrix product.
+    It sees no more than sums of the map and its borders: the theory page says what that means.
 
     Args:
         channels: Channels of the map, and of the features.
@@ -37,10 +37,11 @@ class LocalWeightedSum(nn.Module):
         self, channels: int, size: int | tuple[int, int], group: Group, *, kernel_size: int = 3
     ) -> None:
         super().__init__()
-        check_kernel(kernel_size, as_size(size, "LocalWeightedSum"), "LocalWeightedSum")
+        self.size = as_size(size, "LocalWeightedSum")
+        check_kernel(kernel_size, self.size, "LocalWeightedSum")
         self.channels, self.out_features, self.group = channels, channels, group
         self.kernel_size = kernel_size
-        average = averaged_rotation(group, kernel_size, kernel_size, kernel_size)
+        average = local_average(group, kernel_size, *self.size)
         self.register_buffer("average", own_copy(average), persistent=False)
         self.weight = nn.Parameter(torch.empty(channels, channels, kernel_size**2))
         nn.init.normal_(self.weight, std=1 / math.sqrt(channels * kernel_size**2))
@@ -48,9 +49,13 @@ class LocalWeightedSum(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b o"]:
         """Average."""
         check_axes(x, "b c h w", "LocalWeightedSum", c=self.channels)
-        check_kernel(self.kernel_size, (x.shape[-2], x.shape[-1]), "LocalWeightedSum")
+        x = upright(x, self.size, self.group)
+        average, size = self.average, (x.shape[-2], x.shape[-1])
+        if size != self.size:
+            check_kernel(self.kernel_size, size, "LocalWeightedSum")
+            average = local_average(self.group, self.kernel_size, *size).to(self.weight)
         with torch.autocast(x.device.type, enabled=False):
-            return local_weighted_sum(full_precision(x), self.weight, self.average)
+            return weighted_sum(full_precision(x), self.weight, average)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""
@@ -88,7 +93,7 @@ class GlobalWeightedSum(nn.Module):
             x, "GlobalWeightedSum", channels=self.channels, size=self.size, group=self.group
         )
         with torch.autocast(x.device.type, enabled=False):
-            return global_weighted_sum(full_precision(x), self.weight, self.average)
+            return weighted_sum(full_precision(x), self.weight, self.average)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""

@@ -5,6 +5,7 @@ Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct off
        k column, a (b c) pair: every column is treated alike and apart
 """
 
+import importlib.util
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,22 +20,31 @@ from invint.groups import Group
 from invint.ops.constants import constant
 from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
 
+KERNEL = importlib.util.find_spec("triton") is not None
+HALVES = (torch.float16, torch.bfloat16)
 
-class Taps(NamedTuple):
-    """A sparse matrix with equally many entries in every row: their columns and values."""
 
-    columns: Int[Tensor, "n t"]
+class Sampling(NamedTuple):
+    """Where a map is sampled, as a sparse matrix, its transpose, and the shifts behind both.
+
+    Row n of the matrix has the entries `shares[n]` in the columns `pixels[n]`; row p of the
+    transposed matrix has `point_shares[p]` in `points[p]`. A shift is (down, right), in pixels.
+    """
+
+    pixels: Int[Tensor, "n t"]
     shares: Float[Tensor, "n t"]
+    points: Int[Tensor, "p u"]
+    point_shares: Float[Tensor, "p u"]
+    shifts: Float[Tensor, "d r 2"]
 
 
 @constant
-def ray_taps(
+def ray_sampling(
     group: Group, offsets: tuple[tuple[float, float], ...], height: int, width: int
-) -> tuple[Taps, Taps]:
-    """Return the taps that sample a map at every offset, moved by every element, from every pixel.
+) -> Sampling:
+    """Sample a map at every offset, moved by every element, from every pixel.
 
-    Elements that move all offsets alike, such as a mirror along the ray, are counted once. The
-    second taps are those of the transposed matrix, for the gradient.
+    Elements that move all offsets alike, such as a mirror along the ray, are counted once.
 
     Args:
         group: The symmetries.
@@ -44,33 +54,33 @@ def ray_taps(
     """
     points = torch.tensor(offsets, dtype=torch.float64)
     moves = torch.stack([moved_points(points, element) for element in group.elements])
-    _, first = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
-    chosen = [int((first == number).nonzero()[0, 0]) for number in range(int(first.max()) + 1)]
-    shifts = rearrange(moves[sorted(chosen)], "r d xy -> (d r) 1 xy")
-    places = rearrange(shifts + grid_points(height, width), "dr p xy -> (dr p) xy")
-    forward = Taps(*bilinear_taps(places, height, width))
-    return forward, _transposed(forward, height * width)
+    _, kind = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
+    chosen = [int((kind == number).nonzero()[0, 0]) for number in range(int(kind.max()) + 1)]
+    distinct = rearrange(moves[sorted(chosen)], "r d xy -> d r xy")
+    places = rearrange(distinct, "d r xy -> (d r) 1 xy") + grid_points(height, width)
+    taps = bilinear_taps(rearrange(places, "dr p xy -> (dr p) xy"), height, width)
+    shifts = torch.stack((-distinct[..., 1], distinct[..., 0]), dim=-1)  # rows run down
+    return Sampling(*taps, *_transposed(*taps, height * width), shifts)
 
 
-def _transposed(taps: Taps, columns: int) -> Taps:
-    row, tap = torch.nonzero(taps.shares, as_tuple=True)
-    column, share = taps.columns[row, tap], taps.shares[row, tap]
+def _transposed(columns: Tensor, shares: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    row, tap = torch.nonzero(shares, as_tuple=True)
+    column, share = columns[row, tap], shares[row, tap]
     order = torch.argsort(column, stable=True)
-    counts = torch.bincount(column, minlength=columns)
+    counts = torch.bincount(column, minlength=count)
     starts = counts.cumsum(0) - counts
     place = torch.arange(len(row)) - starts[column[order]]
-    shape = columns, int(counts.max())
-    index, shares = torch.zeros(shape, dtype=torch.long), taps.shares.new_zeros(shape)
-    index[column[order], place] = row[order]
-    shares[column[order], place] = share[order]
-    return Taps(index, shares)
+    shape = count, int(counts.max())
+    rows, transposed = torch.zeros(shape, dtype=torch.long), shares.new_zeros(shape)
+    rows[column[order], place] = row[order]
+    transposed[column[order], place] = share[order]
+    return rows, transposed
 
 
 def monomial_averages(
     x: Float[Tensor, "b c h w"],
     powers: Float[Tensor, "m d"],
-    sampling: Taps,
-    transposed: Taps,
+    sampling: Sampling,
     *,
     floor: float,
 ) -> Float[Tensor, "b c m"]:
@@ -87,13 +97,24 @@ def monomial_averages(
     Args:
         x: Feature map; negative values count as zero.
         powers: Exponent of every monomial at every offset; zero where it has no factor.
-        sampling: The first taps of `ray_taps`.
-        transposed: The second.
+        sampling: `ray_sampling` of the group, the offsets and the size of the map.
         floor: What is added to every sample, so that its logarithm is finite.
     """
-    columns = rearrange(x, "b c h w -> (h w) (b c)").relu()
-    averages: Tensor = _Average.apply(columns, powers, *sampling, *transposed, floor)  # type: ignore[no-untyped-call]
+    if has_kernel(x, powers):
+        from invint.ops.monomial_triton import average
+
+        out: Tensor = average(x.contiguous(), powers, sampling.shifts, floor)
+        return out
+    columns = rearrange(x, "b c h w -> (h w) (b c)").to(powers.dtype).relu()
+    averages: Tensor = _Average.apply(columns, powers, *sampling[:4], floor)  # type: ignore[no-untyped-call]
     return rearrange(averages, "m (b c) -> b c m", c=x.shape[1])
+
+
+def has_kernel(x: Tensor, powers: Tensor) -> bool:
+    """Tell whether the Triton kernel takes these: on a GPU, in float32 or less, of usual sizes."""
+    small = x.shape[-2] * x.shape[-1] <= 4096 and max(powers.shape) <= 128  # lives in registers
+    fits = powers.dtype == torch.float32 and x.dtype in (torch.float32, *HALVES)
+    return KERNEL and x.is_cuda and small and fits
 
 
 class _Average(torch.autograd.Function):

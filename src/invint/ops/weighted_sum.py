@@ -2,7 +2,7 @@ r"""Group averages of linear functions, in closed form.
 
 The average of a linear function is a linear function of averages: the mean over the group of the
 moved kernel is a fixed matrix times its weights, and a sum over positions is a sum of `x` over the
-map less its border strips.
+map less its border strips. Both together are one matrix, known before any image is.
 
 Axes   b batch   c channel   o output channel   h w pixels   i j pixel of the kernel   p pixel
 """
@@ -11,6 +11,10 @@ import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
+
+from invint.groups import Group
+from invint.ops.constants import constant
+from invint.ops.interpolation import averaged_rotation
 
 
 def window_sums(x: Float[Tensor, "b c h w"], size: int) -> Float[Tensor, "b c i j"]:
@@ -29,39 +33,31 @@ def _met(side: int, size: int, like: Tensor) -> Float[Tensor, "i side"]:
     return ((position >= 0) & (position < side)).to(like.dtype)
 
 
-def local_weighted_sum(
-    x: Float[Tensor, "b c h w"],
-    kernel: Float[Tensor, "o c p"],
-    average: Float[Tensor, "p p"],
-) -> Float[Tensor, "b o"]:
-    r"""Average a moved kernel over all positions and the whole group.
+@constant
+def local_average(group: Group, size: int, height: int, width: int) -> Float[Tensor, "hw p"]:
+    r"""Return what each pixel of a map contributes to each weight of a small kernel.
 
-    $$A_o(x) = \frac{1}{UV|G|} \sum_{g,u,v} \sum_{c,y} x_c[(u,v) + y]\,\psi_{oc}(g^{-1}y)$$
+    Row by row the matrix $M$ of the average over positions and the group,
 
-    Args:
-        x: Feature map; zero outside.
-        kernel: One square kernel per pair of channels, pixels row by row.
-        average: `averaged_rotation(group, k, k, k)`.
+    $$\frac{1}{UV|G|} \sum_{g,u,v} \sum_y x[(u,v) + y]\,\psi(g^{-1}y) = x^T M \psi.$$
     """
-    size = round(kernel.shape[-1] ** 0.5)
-    sums = rearrange(window_sums(x, size), "b c i j -> b c (i j)")
-    positions = x.shape[-2] * x.shape[-1]
-    return einsum(sums @ average, kernel, "b c p, o c p -> b o") / positions
+    pixels = rearrange(torch.eye(height * width).double(), "n (h w) -> n 1 h w", h=height)
+    sums = rearrange(window_sums(pixels, size), "n 1 i j -> n (i j)") / (height * width)
+    return sums @ averaged_rotation(group, size, size, size)
 
 
-def global_weighted_sum(
+def weighted_sum(
     x: Float[Tensor, "b c h w"],
     kernel: Float[Tensor, "o c p"],
     average: Float[Tensor, "hw p"],
 ) -> Float[Tensor, "b o"]:
-    r"""Average a kernel as large as the map over the group, at the centre.
-
-    $$A_o(x) = \frac{1}{|G|} \sum_g \sum_{c,y} x_c(y)\,\psi_{oc}(g^{-1}y)$$
+    r"""Average weighted sums over the group: $A_o(x) = \sum_c x_c^T M \psi_{oc}$.
 
     Args:
-        x: Feature map.
+        x: Feature map; zero outside.
         kernel: One square kernel per pair of channels, pixels row by row.
-        average: `averaged_rotation(group, size of the kernel, h, w)`.
+        average: $M$: `local_average` for a small kernel that passes over all positions, or
+            `averaged_rotation` for one as large as the map, at its centre.
     """
     averaged = rearrange(x, "b c h w -> b c (h w)") @ average
     return einsum(averaged, kernel, "b c p, o c p -> b o")

@@ -29,9 +29,12 @@ docs: $(STAMP)
 
 figures: $(STAMP)
 	$(PY) benchmarks/basis.py
+	$(PY) benchmarks/integration.py
+	$(PY) benchmarks/tables.py
 
 bench: $(STAMP)
 	$(PY) benchmarks/layers.py
+	$(PY) benchmarks/heads.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "invint needs Python 3.11 or newer; try: make PYTHON=python3.12")'

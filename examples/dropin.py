@@ -72,7 +72,7 @@ def with_head(
         _, channels, height, width = backbone.eval()(torch.zeros(1, *image)).shape
     backbone.train(mode)
     head = make_head(name, channels=channels, size=(height, width), group=group)
-    features: int = head.out_features  # type: ignore[assignment]
+    features = head.out_features
     return nn.Sequential(backbone, head, nn.Linear(features, classes))
 
 

@@ -82,7 +82,9 @@ def test_a_mirror_along_the_ray_costs_nothing() -> None:
     ray, mirrored = (
         MonomialIntegration(1, 7, group, monomials=3) for group in (Cyclic(8), Dihedral(8))
     )
-    assert [head.get_buffer("shifts").shape[1] for head in (ray, mirrored)] == [8, 8]
+    offsets = (head.factor_offsets.shape[2] for head in (ray, mirrored))
+    points = (len(head.get_buffer("pixels")) for head in (ray, mirrored))
+    assert [n / d for n, d in zip(points, offsets, strict=True)] == [8 * 49, 8 * 49]
 
 
 def kept_for_backward(head: MonomialIntegration, x: Tensor) -> int:

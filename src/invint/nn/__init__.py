@@ -4,6 +4,7 @@ from invint.nn.attention import SelfAttentionIntegration
 from invint.nn.convolution import GroupConv2d, LiftConv2d
 from invint.nn.dropout import GroupDropout
 from invint.nn.heads import HEADS, make_head
+from invint.nn.maps import Head
 from invint.nn.mlp import MLPIntegration
 from invint.nn.monomials import MonomialIntegration, Monomials
 from invint.nn.normalization import GroupBatchNorm
@@ -19,6 +20,7 @@ __all__ = [
     "GroupConv2d",
     "GroupDropout",
     "GroupPool",
+    "Head",
     "LiftConv2d",
     "LocalWeightedSum",
     "MLPIntegration",

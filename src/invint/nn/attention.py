@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import as_built, as_size, full_precision
+from invint.nn.maps import Head, as_built, as_size, full_precision
 from invint.ops.attention import attention_average, relative_positions, token_grids
 from invint.ops.constants import own_copy
 
 
-class SelfAttentionIntegration(nn.Module):
+class SelfAttentionIntegration(Head):
     """Average of self-attention over its tokens, the pixels of the map turned by every element.
 
     Args:
@@ -30,7 +30,6 @@ class SelfAttentionIntegration(nn.Module):
         `(b, channels, h, w)` to `(b, channels)`; with one head to `(b, head_channels)`.
     """
 
-    takes_group = False
     grids: Tensor
     positions: Tensor
 

@@ -5,11 +5,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
 from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn.attention import SelfAttentionIntegration
+from invint.nn.maps import Head
 from invint.nn.mlp import MLPIntegration
 from invint.nn.monomials import MonomialIntegration
 from invint.nn.pooling import GlobalPool
@@ -30,7 +29,7 @@ def avg_head(channels: int, size: Size, group: Group) -> GlobalPool:  # noqa: AR
     return GlobalPool(channels, "mean")
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {
+HEADS: dict[str, Callable[..., Head]] = {
     "max": max_head,
     "avg": avg_head,
     "monomials": MonomialIntegration,
@@ -42,7 +41,7 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def make_head(name: str, *, channels: int, size: Size, group: Group, **options: Any) -> nn.Module:
+def make_head(name: str, *, channels: int, size: Size, group: Group, **options: Any) -> Head:
     """Build a head by its name.
 
     A head has `out_features`, and `takes_group`: false if it takes the map after group pooling,

@@ -1,10 +1,24 @@
-"""What heads ask of the map they are given: its size, its orientation, its precision."""
+"""What heads have in common: what they declare, and what they ask of the map they are given."""
+
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from invint.errors import ConfigError, check_axes
 from invint.groups import Group
+
+
+class Head(nn.Module):
+    """From the last feature map to features that do not change as the image turns.
+
+    Attributes:
+        out_features: Number of features.
+        takes_group: Whether it takes the map before group pooling, `(b, c, g, h, w)`.
+    """
+
+    out_features: int
+    takes_group: ClassVar[bool] = False
 
 
 def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError, check_axes
 from invint.groups import Group
-from invint.nn.maps import as_size, check_kernel, full_precision
+from invint.nn.maps import Head, as_size, check_kernel, full_precision
 from invint.ops.constants import own_copy
 from invint.ops.mlp import mlp_average, neighbourhoods
 
 
-class MLPIntegration(nn.Module):
+class MLPIntegration(Head):
     """Average of a perceptron on the moved neighbourhoods of every pixel.
 
     Args:
@@ -27,7 +27,6 @@ class MLPIntegration(nn.Module):
         `(b, channels, h, w)` to `(b, channels)`.
     """
 
-    takes_group = False
     samples: Tensor
 
     def __init__(

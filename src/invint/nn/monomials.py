@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import as_built, as_size
+from invint.nn.maps import Head, as_built, as_size
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling
 
 Table = tuple[tuple[float, ...], ...]
@@ -107,7 +107,7 @@ class Monomials:
             raise ConfigError(f"Monomials: not a set of monomials ({error!r})") from error
 
 
-class MonomialIntegration(nn.Module):
+class MonomialIntegration(Head):
     """Average of monomials over all positions and the group, each channel by itself.
 
     Distances and exponents are shared by the channels; exponents are learned. The feature of
@@ -130,7 +130,6 @@ class MonomialIntegration(nn.Module):
         `(b, channels, h, w)` to `(b, channels · number of monomials)`.
     """
 
-    takes_group = False
     distances: Tensor
     angles: Tensor
     factor_offsets: Tensor
@@ -174,6 +173,7 @@ class MonomialIntegration(nn.Module):
         self.register_buffer("distances", tables[0])
         self.register_buffer("angles", tables[1])
         self.exponents = nn.Parameter(tables[2])
+        self.out_features = channels * len(monomials)
         self._derive()
 
     @property
@@ -181,11 +181,6 @@ class MonomialIntegration(nn.Module):
         """The monomials, with the exponents as they are now."""
         tables = (self.distances, self.angles, self.exponents.detach())
         return Monomials(*(_table(table) for table in tables))
-
-    @property
-    def out_features(self) -> int:
-        """Number of features."""
-        return self.channels * len(self.exponents)
 
     def keep(self, numbers: Sequence[int]) -> "MonomialIntegration":
         """Return a head with only these monomials; it computes the same features for them."""

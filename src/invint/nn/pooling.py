@@ -9,7 +9,7 @@ from torch.nn.functional import avg_pool2d, max_pool2d
 
 from invint.errors import ConfigError, check_axes
 from invint.nn.grid import check_steps
-from invint.nn.maps import full_precision
+from invint.nn.maps import Head, full_precision
 
 Kind = Literal["max", "mean"]
 
@@ -117,7 +117,7 @@ class SpatialPool(nn.Module):
         return (self.kernel_size,) * 2, (self.padding,) * 2
 
 
-class GlobalPool(nn.Module):
+class GlobalPool(Head):
     """Maximum or mean over all positions: the baselines that integration replaces.
 
     Args:
@@ -127,8 +127,6 @@ class GlobalPool(nn.Module):
     Shape:
         `(b, channels, h, w)` to `(b, channels)`.
     """
-
-    takes_group = False
 
     def __init__(self, channels: int, kind: Kind = "max") -> None:
         super().__init__()

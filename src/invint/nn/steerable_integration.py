@@ -3,17 +3,17 @@
 import torch
 from einops import einsum, rearrange, reduce
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from invint.errors import check_axes
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
-from invint.nn.maps import as_size, check_kernel, full_precision
+from invint.nn.maps import Head, as_size, check_kernel, full_precision
 from invint.ops.steerable import Rings
 from invint.ops.weighted_sum import window_sums
 
 
-class SteerableIntegration(nn.Module):
+class SteerableIntegration(Head):
     """Average of a steerable group convolution over positions and elements, before group pooling.
 
     Convolving and averaging are both linear. So the map is summed first, over the positions each

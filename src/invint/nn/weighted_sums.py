@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from invint.errors import check_axes
 from invint.groups import Group
-from invint.nn.maps import as_built, as_size, check_kernel, full_precision, upright
+from invint.nn.maps import Head, as_built, as_size, check_kernel, full_precision, upright
 from invint.ops.constants import own_copy
 from invint.ops.interpolation import averaged_rotation
 from invint.ops.weighted_sum import local_average, weighted_sum
 
 
-class LocalWeightedSum(nn.Module):
+class LocalWeightedSum(Head):
     """Average of a small kernel over all positions and all its moved copies (Local-WS).
 
     The integrand is linear, so the average is computed in closed form: one small matrix product.
@@ -30,7 +30,6 @@ class LocalWeightedSum(nn.Module):
         `(b, channels, h, w)` to `(b, channels)`.
     """
 
-    takes_group = False
     average: Tensor
 
     def __init__(
@@ -62,7 +61,7 @@ class LocalWeightedSum(nn.Module):
         return f"{self.channels}, group={self.group}, kernel_size={self.kernel_size}"
 
 
-class GlobalWeightedSum(nn.Module):
+class GlobalWeightedSum(Head):
     """Average of a kernel as large as the map over its moved copies, at the centre (Global-WS).
 
     Args:
@@ -74,7 +73,6 @@ class GlobalWeightedSum(nn.Module):
         `(b, channels, h, w)` to `(b, channels)`.
     """
 
-    takes_group = False
     average: Tensor
 
     def __init__(self, channels: int, size: int | tuple[int, int], group: Group) -> None:

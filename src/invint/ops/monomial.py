@@ -5,7 +5,6 @@ Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct off
        k column, a (b c) pair: every column is treated alike and apart
 """
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,22 +19,18 @@ from invint.groups import Group
 from invint.ops.constants import constant
 from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
 
-KERNEL = importlib.util.find_spec("triton") is not None
-HALVES = (torch.float16, torch.bfloat16)
-
 
 class Sampling(NamedTuple):
-    """Where a map is sampled, as a sparse matrix, its transpose, and the shifts behind both.
+    """Where a map is sampled, as a sparse matrix and its transpose.
 
     Row n of the matrix has the entries `shares[n]` in the columns `pixels[n]`; row p of the
-    transposed matrix has `point_shares[p]` in `points[p]`. A shift is (down, right), in pixels.
+    transposed matrix has `point_shares[p]` in `points[p]`.
     """
 
     pixels: Int[Tensor, "n t"]
     shares: Float[Tensor, "n t"]
     points: Int[Tensor, "p u"]
     point_shares: Float[Tensor, "p u"]
-    shifts: Float[Tensor, "d r 2"]
 
 
 @constant
@@ -56,11 +51,10 @@ def ray_sampling(
     moves = torch.stack([moved_points(points, element) for element in group.elements])
     _, kind = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
     chosen = [int((kind == number).nonzero()[0, 0]) for number in range(int(kind.max()) + 1)]
-    distinct = rearrange(moves[sorted(chosen)], "r d xy -> d r xy")
-    places = rearrange(distinct, "d r xy -> (d r) 1 xy") + grid_points(height, width)
-    taps = bilinear_taps(rearrange(places, "dr p xy -> (dr p) xy"), height, width)
-    shifts = torch.stack((-distinct[..., 1], distinct[..., 0]), dim=-1)  # rows run down
-    return Sampling(*taps, *_transposed(*taps, height * width), shifts)
+    distinct = rearrange(moves[sorted(chosen)], "r d xy -> (d r) 1 xy")
+    places = rearrange(distinct + grid_points(height, width), "dr p xy -> (dr p) xy")
+    taps = bilinear_taps(places, height, width)
+    return Sampling(*taps, *_transposed(*taps, height * width))
 
 
 def _transposed(columns: Tensor, shares: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -100,21 +94,9 @@ def monomial_averages(
         sampling: `ray_sampling` of the group, the offsets and the size of the map.
         floor: What is added to every sample, so that its logarithm is finite.
     """
-    if has_kernel(x, powers):
-        from invint.ops.monomial_triton import average
-
-        out: Tensor = average(x.contiguous(), powers, sampling.shifts, floor)
-        return out
     columns = rearrange(x, "b c h w -> (h w) (b c)").to(powers.dtype).relu()
-    averages: Tensor = _Average.apply(columns, powers, *sampling[:4], floor)  # type: ignore[no-untyped-call]
+    averages: Tensor = _Average.apply(columns, powers, *sampling, floor)  # type: ignore[no-untyped-call]
     return rearrange(averages, "m (b c) -> b c m", c=x.shape[1])
-
-
-def has_kernel(x: Tensor, powers: Tensor) -> bool:
-    """Tell whether the Triton kernel takes these: on a GPU, in float32 or less, of usual sizes."""
-    small = x.shape[-2] * x.shape[-1] <= 4096 and max(powers.shape) <= 128  # lives in registers
-    fits = powers.dtype == torch.float32 and x.dtype in (torch.float32, *HALVES)
-    return KERNEL and x.is_cuda and small and fits
 
 
 class _Average(torch.autograd.Function):

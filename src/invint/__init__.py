@@ -2,6 +2,7 @@
 
 from invint.errors import ConfigError, InvintError, ShapeError
 from invint.groups import Cyclic, Dihedral, Group, parse_group
+from invint.models import create_model, list_models
 
 __version__ = "0.1.0"
 __all__ = [
@@ -11,5 +12,7 @@ __all__ = [
     "Group",
     "InvintError",
     "ShapeError",
+    "create_model",
+    "list_models",
     "parse_group",
 ]

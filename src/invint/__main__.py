@@ -1,0 +1,5 @@
+"""`python -m invint`."""
+
+from invint.cli import main
+
+main()

@@ -62,7 +62,7 @@ def step(module: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Call
 
 
 def measure(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return one row per head; heads too large for the place are left out, and say so."""
+    """Return one row per head."""
     torch.compiler.reset()
     group = Cyclic(place.order)
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float32

@@ -139,17 +139,28 @@ def totals(rows: list[dict[str, Any]], network: str) -> list[str]:
         plain = sum(row[f"plain_{name}_ms"] for row in chosen)
         return f"{sum(row[f'{name}_ms'] for row in chosen) / plain:.2f}"
 
-    return [f"{network}, these layers", "", ratio("forward"), "", ratio("step"), "", "", ""]
+    return [f"{network}, these layers", "", "", ratio("forward"), "", ratio("step"), "", "", ""]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the ratios as a table."""
-    header = ["layer", "build ms", "forward", "folded", "step", "kept", "peak", "plain step ms"]
+    header = [
+        "layer",
+        "build ms",
+        "build",
+        "forward",
+        "folded",
+        "step",
+        "kept",
+        "peak",
+        "plain step ms",
+    ]
     body = [
         [
             f"{row['network']} {row['in_channels']}→{row['out_channels']} C{row['order']} "
             f"{row['kernel_size']}×{row['kernel_size']} on {row['side']}×{row['side']}",
-            f"{row['build_ms']:.0f}",
+            f"{row['build_ms']:.1f}",
+            f"{row['build']:.0f}",
             *(f"{row[name]:.2f}" if name in row else "" for name in COLUMNS),
             f"{row['plain_step_ms']:.3g}",
         ]

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -24,3 +28,9 @@ def test_the_code_of_a_page_runs(
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
     assert len(names) > 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_generated_table_is_there(page: Path) -> None:
+    empty = re.findall(r"<!-- ([\w -]+) -->\s*<!-- /\1 -->", page.read_text())
+    assert empty == [], "run `make figures`"

@@ -192,6 +192,9 @@ def test_channels_last_gives_the_same() -> None:
     layer, x = lift(Cyclic(8)), torch.randn(2, 2, 9, 9, dtype=torch.float64)
     out = layer(x.to(memory_format=torch.channels_last))
     torch.testing.assert_close(out, layer(x))
+    group, features = on_group(Cyclic(8)), torch.randn(2, 2, 8, 9, 9, dtype=torch.float64)
+    out = group(features.to(memory_format=torch.channels_last_3d))
+    torch.testing.assert_close(out, group(features))
 
 
 @pytest.mark.unchecked
@@ -204,6 +207,14 @@ def test_exports(group: Group) -> None:
     exported = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
     more = torch.randn(5, 2, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(exported.module()(more), model(more))
+
+
+def test_layers_are_built_without_memory_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        layer = GroupConv2d(2, 3, 5, Cyclic(8))
+    assert layer.basis.is_meta
+    again = GroupConv2d(2, 3, 5, Cyclic(8))
+    assert not again.basis.is_meta  # nothing of it stays behind
 
 
 def test_rings_are_an_argument() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from invint import ConfigError, Cyclic, Dihedral, Group, ShapeError
 from invint.nn import HEADS, GroupPool, make_head
@@ -93,8 +94,61 @@ def test_autocast_computes_in_float32(name: str) -> None:
 @each_head
 def test_channels_last_gives_the_same(name: str) -> None:
     head, x = head_and_map(name, Cyclic(8))
-    twin = x if head.takes_group else x.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(head(twin), head(x))
+    layout = torch.channels_last_3d if head.takes_group else torch.channels_last
+    torch.testing.assert_close(head(x.to(memory_format=layout)), head(x))
+
+
+@each_head
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_networks_get_half_precision_features(name: str, dtype: torch.dtype) -> None:
+    head, x = head_and_map(name, Cyclic(4))
+    half, values = head.to(dtype), x.abs().to(dtype)
+    out = half(values)
+    assert out.dtype == dtype
+    assert out.isfinite().all()
+
+
+@each_head
+def test_an_empty_batch_has_no_features(name: str) -> None:
+    head, x = head_and_map(name, Cyclic(4))
+    assert head(x[:0]).shape == (0, head.out_features)
+
+
+@each_head
+def test_heads_do_not_share_their_buffers(name: str) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        first, second = (make_head(name, channels=2, size=6, group=Cyclic(4)) for _ in range(2))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    owned = {buffer.data_ptr() for buffer in first.buffers()}
+    assert not owned & {buffer.data_ptr() for buffer in second.buffers()}
+
+
+def test_attention_drops_weights_in_training_only() -> None:
+    head, x = head_and_map("attention", Cyclic(4), dropout=0.5)
+    assert not torch.equal(head.train()(x), head(x))
+    assert torch.equal(head.eval()(x), head(x))
+
+
+@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii"])
+def test_maps_smaller_than_the_kernel_are_refused(name: str) -> None:
+    head, x = head_and_map(name, Cyclic(4), kernel_size=5)
+    with pytest.raises(ShapeError, match=r"expected a map of at least 5 x 5, .*, got 4 x 6"):
+        head(x[..., :4, :])
+
+
+@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii"])
+def test_other_sizes_are_taken_without_a_trace(name: str) -> None:
+    """A head built for one size, traced at another, computes real numbers afterwards."""
+    head, x = head_and_map(name, Cyclic(4))
+    wide = torch.cat([x, x], dim=-1)
+    fresh = make_head(name, channels=3, size=(6, 12), group=Cyclic(4)).double()
+    fresh.load_state_dict(head.state_dict())
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        head(torch.empty_like(wide))
+    torch.testing.assert_close(head(wide), fresh(wide))
+    assert type(head(wide)) is Tensor
 
 
 @pytest.mark.unchecked
@@ -219,3 +273,9 @@ def test_refuses_channels_and_sizes_that_are_none() -> None:
         make_head("max", channels=0, size=6, group=Cyclic(4))
     with pytest.raises(ConfigError, match="size must be at least 1 x 1, got 0 x 4"):
         make_head("global-ws", channels=1, size=(0, 4), group=Cyclic(4))
+
+
+@pytest.mark.unchecked
+def test_refuses_sizes_of_three_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"size must be one number or two, got \(4, 4, 4\)"):
+        make_head("global-ws", channels=1, size=(4, 4, 4), group=Cyclic(4))  # type: ignore[arg-type]

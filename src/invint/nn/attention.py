@@ -5,10 +5,11 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size, full_precision
+from invint.nn.maps import Head, as_built, as_size, full_precision, settled
 from invint.ops.attention import attention_average, relative_positions, token_grids
 from invint.ops.constants import own_copy
 
@@ -65,26 +66,25 @@ class SelfAttentionIntegration(Head):
         )
         self.codes = nn.Parameter(0.02 * torch.randn((2 * side - 1) ** 2, channels))
         joined = heads * self.head_channels
-        self.join = nn.Linear(joined, channels, bias=False) if heads > 1 else nn.Identity()
+        self.join = nn.Linear(joined, channels, bias=False) if heads > 1 else None
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b o"]:
         """Average."""
         owner = "SelfAttentionIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(x.device.type, enabled=False):
+            matrices = (self.query, self.key, self.value, self.codes)
             pooled = attention_average(
                 full_precision(x),
-                self.query,
-                self.key,
-                self.value,
-                self.codes,
-                grids=self.grids,
+                *(full_precision(matrix) for matrix in matrices),
+                grids=full_precision(self.grids),
                 positions=self.positions,
                 scale=self.scale,
                 dropout_rate=self.dropout if self.training else 0.0,
             )
-            features: Tensor = self.join(pooled)
-        return features
+            if self.join is not None:
+                pooled = linear(pooled, full_precision(self.join.weight))
+        return settled(pooled, x)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""

@@ -41,7 +41,9 @@ class _SteerableConv2d(nn.Module):
         self.padding = kernel_size // 2 if padding is None else padding
         self._check_counts()
         self.rings = rings or default_rings(kernel_size)
-        basis = own_copy(turned_basis(kernel_size, group, self.rings))
+        sampled = turned_basis(kernel_size, group, self.rings)
+        self._energy = sampled[0].square().sum().item()
+        basis = own_copy(sampled)
         quotients = torch.tensor(group.quotients)
         if self.lifts:
             quotients = torch.zeros(group.order, 1, dtype=torch.long)
@@ -59,8 +61,7 @@ class _SteerableConv2d(nn.Module):
         average their number times Var(w) · Σ_q ‖β_q‖², for every output element alike.
         """
         inputs = self.in_channels * self.quotients.shape[1]
-        energy = self.basis[0].square().sum().item()
-        nn.init.normal_(self.weight, std=1 / math.sqrt(inputs * energy))
+        nn.init.normal_(self.weight, std=1 / math.sqrt(inputs * self._energy))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

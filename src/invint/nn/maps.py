@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, check_axes
+from invint.errors import ConfigError, ShapeError, check_axes
 from invint.groups import Group
 
 
@@ -23,7 +23,10 @@ class Head(nn.Module):
 
 def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:
     """Return height and width; one number means a square."""
-    height, width = (size, size) if isinstance(size, int) else size
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise ConfigError(f"{owner}: size must be one number or two, got {size}")
+    height, width = sides
     if min(height, width) < 1:
         raise ConfigError(f"{owner}: size must be at least 1 x 1, got {height} x {width}")
     return height, width
@@ -37,6 +40,15 @@ def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
         raise ConfigError(
             f"{owner}: a kernel of {kernel_size} does not fit a map of {size[0]} x {size[1]}; "
             f"use kernel_size={(min(size) - 1) // 2 * 2 + 1} or less"
+        )
+
+
+def check_fits(kernel_size: int, size: tuple[int, int], owner: str) -> None:
+    """Raise `ShapeError` if a map is smaller than the kernel that is to pass over it."""
+    if kernel_size > min(size):
+        raise ShapeError(
+            f"{owner}: expected a map of at least {kernel_size} x {kernel_size}, the size of the "
+            f"kernel, got {size[0]} x {size[1]}"
         )
 
 
@@ -62,3 +74,8 @@ def as_built(
 def full_precision(x: Tensor) -> Tensor:
     """Return `x` in float32 at least."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def settled(out: Tensor, x: Tensor) -> Tensor:
+    """Return features in float32 under autocast, and otherwise in the precision of the input."""
+    return out if torch.is_autocast_enabled(x.device.type) else out.to(x.dtype)

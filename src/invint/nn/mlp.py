@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError, check_axes
 from invint.groups import Group
-from invint.nn.maps import Head, as_size, check_kernel, full_precision
+from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
 from invint.ops.constants import own_copy
 from invint.ops.mlp import mlp_average, neighbourhoods
 
@@ -55,9 +55,11 @@ class MLPIntegration(Head):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b o"]:
         """Average."""
         check_axes(x, "b c h w", "MLPIntegration", c=self.channels)
-        check_kernel(self.kernel_size, (x.shape[-2], x.shape[-1]), "MLPIntegration")
+        check_fits(self.kernel_size, (x.shape[-2], x.shape[-1]), "MLPIntegration")
         with torch.autocast(x.device.type, enabled=False):
-            return mlp_average(full_precision(x), list(self.weights), self.samples)
+            weights = [full_precision(weight) for weight in self.weights]
+            out = mlp_average(full_precision(x), weights, full_precision(self.samples))
+        return settled(out, x)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size
+from invint.nn.maps import Head, as_built, as_size, full_precision, settled
+from invint.ops.constants import own_copy
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling
 
 Table = tuple[tuple[float, ...], ...]
@@ -41,7 +42,7 @@ class Monomials:
                 f"Monomials: expected tables of one shape, got rows of length {shapes}"
             )
         for row in self.distances:
-            if row[0] != 0 or min(row) < 0:
+            if row[0] != 0 or not all(0 <= distance < math.inf for distance in row):
                 raise ConfigError(
                     f"Monomials: distances start at 0 and are not negative, got {row}"
                 )
@@ -85,6 +86,11 @@ class Monomials:
 
     def keep(self, numbers: Sequence[int]) -> "Monomials":
         """Return the monomials with these numbers, in this order."""
+        for number in numbers:
+            if isinstance(number, bool) or not 0 <= number < len(self):
+                raise ConfigError(
+                    f"Monomials: there is no monomial {number}; the last one is {len(self) - 1}"
+                )
         return Monomials(
             *(tuple(table[number] for number in numbers) for table in vars(self).values())
         )
@@ -97,14 +103,13 @@ class Monomials:
     def from_dict(cls, tables: dict[str, Any]) -> "Monomials":
         """Read what `to_dict` wrote."""
         try:
-            return cls(
-                *(
-                    tuple(tuple(float(value) for value in row) for row in tables[name])
-                    for name in ("distances", "angles", "exponents")
-                )
-            )
+            read = [
+                tuple(tuple(float(value) for value in row) for row in tables[name])
+                for name in ("distances", "angles", "exponents")
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"Monomials: not a set of monomials ({error!r})") from error
+        return cls(*read)
 
 
 class MonomialIntegration(Head):
@@ -169,12 +174,16 @@ class MonomialIntegration(Head):
             )
         if check_exponents:
             _check_exponents(monomials, group)
-        tables = [torch.tensor(table, dtype=self.precision) for table in vars(monomials).values()]
+        with torch.device("cpu"):
+            tables = [
+                torch.tensor(table, dtype=self.precision) for table in vars(monomials).values()
+            ]
+        self._derive(*tables[:2])
+        tables = [own_copy(table) for table in tables]
         self.register_buffer("distances", tables[0])
         self.register_buffer("angles", tables[1])
         self.exponents = nn.Parameter(tables[2])
         self.out_features = channels * len(monomials)
-        self._derive()
 
     @property
     def monomials(self) -> Monomials:
@@ -182,27 +191,45 @@ class MonomialIntegration(Head):
         tables = (self.distances, self.angles, self.exponents.detach())
         return Monomials(*(_table(table) for table in tables))
 
-    def keep(self, numbers: Sequence[int]) -> "MonomialIntegration":
-        """Return a head with only these monomials; it computes the same features for them."""
+    def with_monomials(
+        self, monomials: Monomials, *, check_exponents: bool = True
+    ) -> "MonomialIntegration":
+        """Return a head with other monomials, and everything else as it is here."""
         head = MonomialIntegration(
             self.channels,
             self.size,
             self.group,
-            monomials=self.monomials.keep(numbers),
+            monomials=monomials,
             floor=self.floor,
-            check_exponents=False,  # training may have led anywhere
-        )
-        return head.to(self.exponents).train(self.training)
+            check_exponents=check_exponents,
+        ).to(self.exponents)
+        tables = (torch.tensor(table, dtype=torch.float64) for table in vars(monomials).values())
+        with torch.no_grad():
+            for mine, table in zip(
+                (head.distances, head.angles, head.exponents), tables, strict=True
+            ):
+                mine.copy_(table)
+        head.precision = self.precision
+        head._derive(head.distances, head.angles)
+        head.exponents.requires_grad_(self.exponents.requires_grad)
+        return head.train(self.training)
+
+    def keep(self, numbers: Sequence[int]) -> "MonomialIntegration":
+        """Return a head with only these monomials; it computes the same features for them."""
+        # Training may have led the exponents anywhere.
+        return self.with_monomials(self.monomials.keep(numbers), check_exponents=False)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b cm"]:
         """Average."""
         owner = "MonomialIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(x.device.type, enabled=False):
-            powers = einsum(self.exponents, self.factor_offsets, "m i, m i d -> m d")
-            sampling = Sampling(*(getattr(self, name) for name in Sampling._fields))
-            averages = monomial_averages(x, powers, sampling, floor=self.floor)
-        return rearrange(averages, "b c m -> b (c m)")
+            exponents = full_precision(self.exponents)
+            powers = einsum(exponents, full_precision(self.factor_offsets), "m i, m i d -> m d")
+            buffers = (getattr(self, name) for name in Sampling._fields)
+            sampling = Sampling(*(full_precision(buffer) for buffer in buffers))
+            averages = monomial_averages(full_precision(x), powers, sampling, floor=self.floor)
+        return settled(rearrange(averages, "b c m -> b (c m)"), x)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""
@@ -214,14 +241,19 @@ class MonomialIntegration(Head):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._derive()  # distances and angles are state; what follows from them is not
+        # Distances and angles are state; what follows from them is not.
+        self._derive(self.distances, self.angles)
 
-    def _derive(self) -> None:
+    def _derive(self, distances: Tensor, angles: Tensor) -> None:
         """Find the distinct offsets of all factors, and the taps that sample the map there."""
-        places = torch.polar(self.distances.double(), self.angles.double()).cpu()
+        places = torch.polar(distances.double(), angles.double()).cpu()
         flat = torch.round(torch.view_as_real(places), decimals=9).flatten(0, 1)
         offsets, number = torch.unique(flat, dim=0, return_inverse=True)
-        reach = self.distances.max().item()
+        reach = distances.max().item()
+        if reach > 0 and min(self.size) == 1:
+            raise ConfigError(
+                "MonomialIntegration: a map of 1 pixel has no distances; use factors=1"
+            )
         if reach > min(self.size) - 1:
             raise ConfigError(
                 f"MonomialIntegration: a distance of {reach:g} does not fit a map of "
@@ -231,11 +263,12 @@ class MonomialIntegration(Head):
         sampling = ray_sampling(self.group, positions, *self.size)
         one_hot = torch.nn.functional.one_hot(number.view_as(places), len(offsets)).float()
         derived = {"factor_offsets": one_hot, **sampling._asdict()}
+        like = getattr(self, "exponents", own_copy(distances))
         for name, tensor in derived.items():
             copy = tensor.clone()
             if tensor.is_floating_point():  # rounded as at construction, whenever it is derived
-                copy = tensor.to(self.precision).to(self.exponents.dtype)
-            self.register_buffer(name, copy.to(self.exponents.device), persistent=False)
+                copy = copy.to(self.precision).to(like.dtype)
+            self.register_buffer(name, copy.to(like.device), persistent=False)
 
 
 def default_distance(size: tuple[int, int]) -> int:

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from invint.errors import check_axes
+from invint.errors import ShapeError, check_axes
+from invint.nn.maps import full_precision
 
 
 class GroupBatchNorm(nn.Module):
@@ -72,9 +73,11 @@ class GroupBatchNorm(nn.Module):
 
     def _synchronized(self, x: Tensor) -> Tensor:
         """Normalise by the statistics of all processes: mean first, then the squares about it."""
-        values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        values = full_precision(x)
         axes = (0, 2, 3, 4)
         count = _sum_of_all(values.new_tensor(float(x.numel() // self.channels)))
+        if x.numel() == self.channels and count.item() < 2:
+            raise ShapeError("GroupBatchNorm: expected more than one value per channel in training")
         mean = _sum_of_all(values.sum(axes)) / count
         centred = values - rearrange(mean, "c -> c 1 1 1")
         variance = _sum_of_all(centred.square().sum(axes)) / count

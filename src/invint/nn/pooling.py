@@ -9,7 +9,7 @@ from torch.nn.functional import avg_pool2d, max_pool2d
 
 from invint.errors import ConfigError, check_axes
 from invint.nn.grid import check_steps
-from invint.nn.maps import Head, full_precision
+from invint.nn.maps import Head, full_precision, settled
 
 Kind = Literal["max", "mean"]
 
@@ -136,8 +136,9 @@ class GlobalPool(Head):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c"]:
         """Pool over pixels."""
         check_axes(x, "b c h w", "GlobalPool", c=self.channels)
-        x = full_precision(x)
-        return x.amax(dim=(2, 3)) if self.kind == "max" else x.mean(dim=(2, 3))
+        values = full_precision(x)
+        pooled = values.amax(dim=(2, 3)) if self.kind == "max" else values.mean(dim=(2, 3))
+        return settled(pooled, x)
 
     def extra_repr(self) -> str:
         """Describe the layer as a printed model shows it."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from invint.errors import check_axes
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
-from invint.nn.maps import Head, as_size, check_kernel, full_precision
+from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
 from invint.ops.steerable import Rings
 from invint.ops.weighted_sum import window_sums
 
@@ -54,11 +54,11 @@ class SteerableIntegration(Head):
         sizes = {"c": self.channels, "g": self.group.order}
         check_axes(x, "b c g h w", "SteerableIntegration", **sizes)
         kernel_size, (height, width) = self.convolution.kernel_size, x.shape[-2:]
-        check_kernel(kernel_size, (height, width), "SteerableIntegration")
+        check_fits(kernel_size, (height, width), "SteerableIntegration")
         with torch.autocast(x.device.type, enabled=False):
             flat = rearrange(full_precision(x), "b c g h w -> b (c g) h w")
             sums = window_sums(flat, kernel_size) / (height * width)
-            filters = reduce(
-                self.convolution.filters(), "(o g) ch i j -> o ch i j", "mean", o=self.channels
-            )
-            return einsum(sums, filters, "b ch i j, o ch i j -> b o")
+            bank = full_precision(self.convolution.filters())
+            filters = reduce(bank, "(o g) ch i j -> o ch i j", "mean", o=self.channels)
+            out = einsum(sums, filters, "b ch i j, o ch i j -> b o")
+        return settled(out, x)

@@ -8,10 +8,19 @@ from torch import Tensor, nn
 
 from invint.errors import check_axes
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size, check_kernel, full_precision, upright
+from invint.nn.maps import (
+    Head,
+    as_built,
+    as_size,
+    check_fits,
+    check_kernel,
+    full_precision,
+    settled,
+    upright,
+)
 from invint.ops.constants import own_copy
 from invint.ops.interpolation import averaged_rotation
-from invint.ops.weighted_sum import local_average, weighted_sum
+from invint.ops.weighted_sum import local_average, weighted_sum, window_sums
 
 
 class LocalWeightedSum(Head):
@@ -31,6 +40,7 @@ class LocalWeightedSum(Head):
     """
 
     average: Tensor
+    rotation: Tensor
 
     def __init__(
         self, channels: int, size: int | tuple[int, int], group: Group, *, kernel_size: int = 3
@@ -41,7 +51,9 @@ class LocalWeightedSum(Head):
         self.channels, self.out_features, self.group = channels, channels, group
         self.kernel_size = kernel_size
         average = local_average(group, kernel_size, *self.size)
+        rotation = averaged_rotation(group, kernel_size, kernel_size, kernel_size)
         self.register_buffer("average", own_copy(average), persistent=False)
+        self.register_buffer("rotation", own_copy(rotation), persistent=False)
         self.weight = nn.Parameter(torch.empty(channels, channels, kernel_size**2))
         nn.init.normal_(self.weight, std=1 / math.sqrt(channels * kernel_size**2))
 
@@ -49,12 +61,16 @@ class LocalWeightedSum(Head):
         """Average."""
         check_axes(x, "b c h w", "LocalWeightedSum", c=self.channels)
         x = upright(x, self.size, self.group)
-        average, size = self.average, (x.shape[-2], x.shape[-1])
-        if size != self.size:
-            check_kernel(self.kernel_size, size, "LocalWeightedSum")
-            average = local_average(self.group, self.kernel_size, *size).to(self.weight)
+        size = (x.shape[-2], x.shape[-1])
+        check_fits(self.kernel_size, size, "LocalWeightedSum")
         with torch.autocast(x.device.type, enabled=False):
-            return weighted_sum(full_precision(x), self.weight, average)
+            values, weight = full_precision(x), full_precision(self.weight)
+            if size == self.size:
+                out = weighted_sum(values, weight, full_precision(self.average))
+            else:
+                sums = window_sums(values, self.kernel_size) / (size[0] * size[1])
+                out = weighted_sum(sums, weight, full_precision(self.rotation))
+        return settled(out, x)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""
@@ -91,7 +107,9 @@ class GlobalWeightedSum(Head):
             x, "GlobalWeightedSum", channels=self.channels, size=self.size, group=self.group
         )
         with torch.autocast(x.device.type, enabled=False):
-            return weighted_sum(full_precision(x), self.weight, self.average)
+            tensors = (full_precision(tensor) for tensor in (x, self.weight, self.average))
+            out = weighted_sum(*tensors)
+        return settled(out, x)
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""

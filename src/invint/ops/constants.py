@@ -6,6 +6,7 @@ from typing import ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,8 +18,8 @@ def constant(function: Callable[P, T]) -> Callable[P, T]:
     @lru_cache(maxsize=64)
     @wraps(function)
     def computed(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.device("cpu"):
-            return function(*args, **kwargs)
+        with _disable_current_modes(), torch.inference_mode(False), torch.device("cpu"):
+            return function(*args, **kwargs)  # real numbers, also for whoever only traces
 
     return cast("Callable[P, T]", computed)
 

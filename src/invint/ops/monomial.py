@@ -85,8 +85,8 @@ def monomial_averages(
 
     with $x$ interpolated bilinearly and zero outside. The product is a sum of logarithms, one
     matrix product for all monomials; backward computes it again instead of keeping it. Values
-    above $e^{85}$ (in float32; 0.96 of the logarithm of the largest number in general) count as
-    that, with the gradient of a monomial of that value.
+    above $e^{75}$ (in float32; 0.85 of the logarithm of the largest number in general) count as
+    that, with the gradient of a monomial of that value: room for sums over a large batch.
 
     Args:
         x: Feature map; negative values count as zero.
@@ -94,7 +94,9 @@ def monomial_averages(
         sampling: `ray_sampling` of the group, the offsets and the size of the map.
         floor: What is added to every sample, so that its logarithm is finite.
     """
-    columns = rearrange(x, "b c h w -> (h w) (b c)").to(powers.dtype).relu()
+    if not torch.compiler.is_compiling() and x.shape[0] == 0:
+        return x.new_zeros(0, x.shape[1], len(powers))
+    columns = rearrange(x, "b c h w -> (h w) (b c)").relu()
     averages: Tensor = _Average.apply(columns, powers, *sampling, floor)  # type: ignore[no-untyped-call]
     return rearrange(averages, "m (b c) -> b c m", c=x.shape[1])
 
@@ -132,7 +134,7 @@ class _Average(torch.autograd.Function):
 def _terms(logs: Tensor, powers: Tensor) -> Tensor:
     """Return the terms `(m, rp, k)` whose sum over `rp` is the average."""
     flat = rearrange(logs, "(d rp) k -> d (rp k)", d=powers.shape[1])
-    bound = 0.96 * math.log(torch.finfo(logs.dtype).max)
+    bound = 0.85 * math.log(torch.finfo(logs.dtype).max)
     count = math.log(len(logs) // powers.shape[1])  # divides before the sum can overflow
     terms = (powers @ flat).clamp_(max=bound).sub_(count).exp_()
     return rearrange(terms, "m (rp k) -> m rp k", k=logs.shape[1])

@@ -33,6 +33,8 @@ class Rings:
     widths: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "band_limits", tuple(self.band_limits))
+        object.__setattr__(self, "widths", tuple(self.widths))
         if len(self.band_limits) != len(self.widths) or not self.band_limits:
             raise ConfigError(
                 f"Rings: expected one band limit and one width per ring, "

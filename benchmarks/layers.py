@@ -160,7 +160,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['network']} {row['in_channels']}→{row['out_channels']} C{row['order']} "
             f"{row['kernel_size']}×{row['kernel_size']} on {row['side']}×{row['side']}",
             f"{row['build_ms']:.1f}",
-            f"{row['build']:.0f}",
+            f"{row['build']:.1f}",
             *(f"{row[name]:.2f}" if name in row else "" for name in COLUMNS),
             f"{row['plain_step_ms']:.3g}",
         ]

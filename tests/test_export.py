@@ -53,7 +53,7 @@ def expected(model: nn.Module, card: ModelCard, images: Tensor) -> Tensor:
     return logits
 
 
-def refused(path: Path, match: str) -> None:
+def assert_refused(path: Path, match: str) -> None:
     with pytest.raises(ConfigError, match=match) as caught:
         load_model(path)
     message = str(caught.value)
@@ -261,27 +261,29 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
     model, _ = small()
     for name in ("a.pt", "a.pth", "a.pkl"):
         torch.save(model.state_dict(), tmp_path / name)
-        refused(tmp_path / name, "a pickle can run any code when it is read, so none is; export")
+        assert_refused(
+            tmp_path / name, "a pickle can run any code when it is read, so none is; export"
+        )
     archive, plain = (tmp_path / "a.pt").read_bytes(), pickle.dumps({"weight": 1})
     for suffix in FORMATS.values():
         path = tmp_path / f"disguised{suffix}"
         path.write_bytes(plain)
-        refused(path, "it is a pickle, not a")
+        assert_refused(path, "it is a pickle, not a")
         path.write_bytes(archive)
         words = "data.pkl' has no place" if suffix == ".pt2" else "it is a zip archive, as torch.sa"
-        refused(path, words)
+        assert_refused(path, words)
 
 
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
-    refused(tmp_path / "none.onnx", "there is no such file")
+    assert_refused(tmp_path / "none.onnx", "there is no such file")
     (tmp_path / "a.txt").write_text("hello")
-    refused(tmp_path / "a.txt", "expected a file ending in .onnx, .pt2, .safetensors")
+    assert_refused(tmp_path / "a.txt", "expected a file ending in .onnx, .pt2, .safetensors")
     for suffix in FORMATS.values():
         path = tmp_path / f"empty{suffix}"
         path.write_bytes(b"")
-        refused(path, "or only a part of one|no metadata")
+        assert_refused(path, "or only a part of one|no metadata")
         path.write_bytes(b"hello, this is no network")
-        refused(path, "or only a part of one; export or copy it again")
+        assert_refused(path, "or only a part of one; export or copy it again")
 
 
 def test_safetensors_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
@@ -291,11 +293,11 @@ def test_safetensors_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
     content = path.read_bytes()
     for part in (4, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:part])
-        refused(path, "it is not a safetensors file, or only a part of one")
+        assert_refused(path, "it is not a safetensors file, or only a part of one")
     for text, match in BAD_CARDS:
         metadata = None if text is None else {KEY: text}
         safetensors.save_file(model.state_dict(), path, metadata=metadata)
-        refused(path, match)
+        assert_refused(path, match)
 
 
 BAD_CARDS = [
@@ -317,14 +319,14 @@ def test_onnx_files_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
     content = path.read_bytes()
     for part in (100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:part])
-        refused(path, "it is not an ONNX file, or only a part of one|no metadata")
+        assert_refused(path, "it is not an ONNX file, or only a part of one|no metadata")
     for text, match in BAD_CARDS:
         proto = onnx.load_from_string(content)
         del proto.metadata_props[:]
         if text is not None:
             onnx.helper.set_model_props(proto, {KEY: text})
         onnx.save(proto, path)
-        refused(path, match)
+        assert_refused(path, match)
 
 
 @pytest.mark.slow
@@ -336,10 +338,10 @@ def test_torch_files_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
     content = path.read_bytes()
     for part in (100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:part])
-        refused(path, "it is not a torch.export file, or only a part of one")
+        assert_refused(path, "it is not a torch.export file, or only a part of one")
     for text, match in BAD_CARDS:
         path.write_bytes(changed(content, f"extra/{KEY}.json", text))
-        refused(path, match)
+        assert_refused(path, match)
 
 
 class Planted:
@@ -362,11 +364,11 @@ def test_torch_files_cannot_bring_code(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.save(Planted(trace), buffer)
     path.write_bytes(changed(content, "data/sample_inputs/model.pt", buffer.getvalue()))
-    refused(path, "data/sample_inputs/model.pt in it is damaged, or more than tensors")
+    assert_refused(path, "data/sample_inputs/model.pt in it is damaged, or more than tensors")
     path.write_bytes(changed(content, "data/constants/opaque_obj_0", pickle.dumps(Planted(trace))))
-    refused(path, "'data/constants/opaque_obj_0' has no place in a torch.export file")
+    assert_refused(path, "'data/constants/opaque_obj_0' has no place in a torch.export file")
     path.write_bytes(changed(content, "data/aotinductor/model/a.so", b"code"))
-    refused(path, "has no place in a torch.export file")
+    assert_refused(path, "has no place in a torch.export file")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         texts = {entry.partition("/")[2]: archive.read(entry) for entry in archive.namelist()}
     graph, weights = "models/model.json", "data/weights/model_weights_config.json"
@@ -379,7 +381,7 @@ def test_torch_files_cannot_bring_code(tmp_path: Path) -> None:
         text = texts[name].decode()
         assert old in text
         path.write_bytes(changed(content, name, text.replace(old, new)))
-        refused(path, match)
+        assert_refused(path, match)
     assert not trace.exists()
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from narrow_networks import narrow, train
 from torch import Tensor, nn
 
 from invint import Cyclic, Dihedral, create_model, parse_group
-from invint.models import MODELS, Network
+from invint.models import MODELS
 from invint.models.folding import FoldedConv2d, fold
 from invint.nn import HEADS, GroupBatchNorm, GroupConv2d, LiftConv2d
 from invint.testing import assert_equivariant, assert_invariant
@@ -16,29 +17,6 @@ from invint.testing import assert_equivariant, assert_invariant
 STEERABLE = [name for name, entry in MODELS.items() if entry.group]
 PLAIN = [name for name, entry in MODELS.items() if not entry.group]
 MIRRORED = ("sfcnn-small", "D4")
-NARROW: dict[str, dict[str, Any]] = {
-    "sfcnn": {"widths": (2, 3, 3, 2, 4), "kernel_sizes": (5, 3, 3, 3, 3), "n_fc": 6},
-    "sfcnn-small": {"widths": (2, 3, 4), "n_fc": 6},
-    "sf-wrn16-4": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
-    "sf-wrn16-8": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
-    "sf-wrn28-10": {"stem": 2, "widths": (2, 2, 3), "kernel_size": 3},
-}
-
-
-def narrow(name: str, **options: Any) -> Network:
-    return create_model(name, num_classes=3, in_channels=1, **NARROW[name] | options).double()
-
-
-def train(model: nn.Module, x: Tensor) -> None:
-    """Take a few steps on upright images, so that nothing is as it was built."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    labels = torch.arange(len(x)) % 3
-    model.train()
-    for _ in range(20):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    model.eval()
 
 
 def assert_folds(model: nn.Module, x: Tensor) -> nn.Module:

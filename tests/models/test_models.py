@@ -2,25 +2,18 @@
 
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from narrow_networks import narrow, train
+from torch import nn
 
 from invint import ConfigError, parse_group
-from invint.models import MODELS, Network, create_model, list_models
+from invint.models import MODELS, create_model, list_models
 from invint.nn import HEADS
 from invint.testing import assert_invariant
 
 STEERABLE = [name for name, entry in MODELS.items() if entry.group]
-NARROW: dict[str, dict[str, Any]] = {
-    "sfcnn": {"widths": (2, 3, 3, 2, 4), "kernel_sizes": (5, 3, 3, 3, 3), "n_fc": 6},
-    "sfcnn-small": {"widths": (2, 3, 4), "n_fc": 6},
-    "sf-wrn16-4": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
-    "sf-wrn16-8": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
-    "sf-wrn28-10": {"stem": 2, "widths": (2, 2, 3), "kernel_size": 3},
-}
 PAPER = [  # network, head, the paper's millions of parameters, size of its images
     ("wrn16-4", None, 2.75, 32),
     ("sf-wrn16-4", "max", 2.76, 32),
@@ -38,24 +31,8 @@ PAPER = [  # network, head, the paper's millions of parameters, size of its imag
 ]
 
 
-def narrow(name: str, **options: Any) -> Network:
-    return create_model(name, num_classes=3, in_channels=1, **NARROW[name] | options).double()
-
-
 def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def train(model: nn.Module, x: Tensor) -> None:
-    """Take a few steps on upright images, so that nothing is as it was built."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    labels = torch.arange(len(x)) % 3
-    model.train()
-    for _ in range(20):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    model.eval()
 
 
 @pytest.mark.slow

@@ -99,6 +99,7 @@ def main() -> None:
         why = "exact: a permutation of pixels" if number in EXACT else "measured, by interpolation"
         print(f"{math.degrees(angle):7.1f}°   {error:.1e}          {why}")
     print(f"\nThe picture: {path.resolve()}")
+    print("Next: a network of your own, docs/guide/layers.md")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,6 +18,14 @@ if CHECK_SHAPES:
 def seeded() -> None:
     """Start every test from the same random state."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Build everything in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,14 +21,8 @@ from invint.nn import (
 )
 
 GROUPS = [Cyclic(1), Cyclic(3), Cyclic(4), Cyclic(8), Dihedral(1), Dihedral(3), Dihedral(4)]
+pytestmark = pytest.mark.usefixtures("double_precision")
 each_group = pytest.mark.parametrize("group", GROUPS, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def move(point: tuple[float, float], element: Element) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -39,14 +38,8 @@ SEEN_BY = {
 CASES = [  # whether factors in directions of their own reach far enough is a matter of the draw
     case for case in itertools.product(PAIRS, VARIANTS) if case != ("far", OWN)
 ]
+pytestmark = pytest.mark.usefixtures("double_precision")
 each_group = pytest.mark.parametrize("group", GROUPS, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def assert_equal(first: Tensor, second: Tensor) -> None:

@@ -12,16 +12,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def constant(function: Callable[P, T]) -> Callable[P, T]:
-    """Cache a pure function of hashable arguments; it computes on the CPU, whoever asks."""
+def on_cpu(function: Callable[P, T]) -> Callable[P, T]:
+    """Compute real numbers on the CPU, whoever asks: on another device, or only tracing."""
 
-    @lru_cache(maxsize=64)
     @wraps(function)
     def computed(*args: P.args, **kwargs: P.kwargs) -> T:
         with _disable_current_modes(), torch.inference_mode(False), torch.device("cpu"):
-            return function(*args, **kwargs)  # real numbers, also for whoever only traces
+            return function(*args, **kwargs)
 
-    return cast("Callable[P, T]", computed)
+    return computed
+
+
+def constant(function: Callable[P, T]) -> Callable[P, T]:
+    """Compute `on_cpu` and remember, for a pure function of hashable arguments."""
+    return cast("Callable[P, T]", lru_cache(maxsize=64)(on_cpu(function)))
 
 
 def own_copy(tensor: Tensor) -> Tensor:

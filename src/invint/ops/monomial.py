@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from invint.groups import Group
-from invint.ops.constants import constant
+from invint.ops.constants import on_cpu
 from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
 
 
@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
     point_shares: Float[Tensor, "p u"]
 
 
-@constant
+@on_cpu  # not remembered: with random offsets it would never be asked for again
 def ray_sampling(
     group: Group, offsets: tuple[tuple[float, float], ...], height: int, width: int
 ) -> Sampling:

@@ -5,7 +5,6 @@ doing. At other angles interpolation has a share in every number.
 """
 
 import copy
-import importlib
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from invint.errors import ConfigError, ShapeError, check_axes
+from invint.extras import needed
 from invint.ops.rotation import permute_grid, rotate
 
 Model = Callable[[Tensor], Tensor] | str | os.PathLike[str]
@@ -205,7 +205,8 @@ class Audit:
         """
         if Path(path).suffix not in (".png", ".svg", ".pdf"):
             raise ConfigError(f"Audit.draw: expected a .png, .svg or .pdf file, got {str(path)!r}")
-        figures = _optional("matplotlib.figure", "Audit.draw", "demo")
+        from matplotlib import figure as figures  # slow to import
+
         known = self.turns[0].accuracy is not None
         figure = figures.Figure(figsize=(5.2 * (1 + known), 5.6), layout="constrained")
         figure.suptitle(f"{self.name}, {self.precision}, border {self.border}")
@@ -333,7 +334,7 @@ def _subject(model: Model, images: Tensor, precision: torch.dtype | None) -> _Su
 def _onnx_subject(path: Path, precision: torch.dtype | None) -> _Subject:
     if not path.is_file():
         raise ConfigError(f"audit_model: there is no file {str(path)!r}")
-    runtime = _optional("onnxruntime", f"audit_model: {path.name}", "onnx")
+    runtime = needed("onnxruntime", f"audit_model: {path.name}", "onnx")
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class for its errors
@@ -490,14 +491,6 @@ def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
             f"audit_model: {path} takes {wanted}, got {got}; "
             "border='pad' makes images larger, border='disc' does not"
         )
-
-
-def _optional(module: str, owner: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        library = module.partition(".")[0]
-        raise ConfigError(f"{owner}: needs {library}; pip install 'invint[{extra}]'") from error
 
 
 def _name(dtype: torch.dtype | None) -> str:

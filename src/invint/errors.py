@@ -15,6 +15,14 @@ class ConfigError(InvintError, ValueError):
     """An argument or a combination of arguments makes no sense."""
 
 
+class DataError(InvintError, ValueError):
+    """A file or folder of images is missing, damaged or not what it claims to be."""
+
+
+class RunError(InvintError, RuntimeError):
+    """A run cannot go on; what it had done so far is kept."""
+
+
 def check_axes(x: Tensor, axes: str, owner: str, **sizes: int) -> None:
     """Raise `ShapeError` unless `x` is a float tensor with the named axes of the stated sizes."""
     names = axes.split()

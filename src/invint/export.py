@@ -1,7 +1,6 @@
 """Networks as files: ONNX, `torch.export` and safetensors, compared before they are in place."""
 
 import copy
-import importlib
 import io
 import json
 import logging
@@ -17,9 +16,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from invint.errors import ConfigError, InvintError, ShapeError, check_axes
+from invint.extras import needed
 from invint.models.folding import fold
 from invint.models.network import Network
 from invint.models.registry import MODELS, create_model
@@ -303,7 +305,7 @@ def _exportable(model: nn.Module, card: ModelCard) -> Normalised:
 
 def _write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
     for module in ("onnx", "onnxscript", "onnxruntime"):
-        _optional(module)
+        needed(module, "export_model", "onnx")
     network = _exportable(model, card)
     size = sum(each.nbytes for each in (*network.parameters(), *network.buffers()))
     if size > ONNX_LIMIT:
@@ -330,7 +332,7 @@ def _write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
 
 
 def _read_onnx(path: Path) -> LoadedModel:
-    runtime = _optional("onnxruntime")
+    runtime = needed("onnxruntime", "export_model", "onnx")
     try:
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class of errors
@@ -374,21 +376,19 @@ def _read_torch(path: Path) -> LoadedModel:
 
 
 def _write_safetensors(model: nn.Module, card: ModelCard, path: Path) -> None:
-    torch_files = _optional("safetensors.torch")
     state = {
         name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, each in model.state_dict().items()
     }
-    path.write_bytes(torch_files.save(state, metadata={KEY: card.to_json()}))
+    path.write_bytes(save(state, metadata={KEY: card.to_json()}))
 
 
 def _read_safetensors(path: Path) -> LoadedModel:
-    safetensors = _optional("safetensors")
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
+    except SafetensorError as error:
         raise _unreadable(path, "a safetensors file") from error
     card = _card(metadata.get(KEY))
     floats = [each.dtype for each in state.values() if each.is_floating_point()]
@@ -480,14 +480,6 @@ def _unreadable(path: Path, kind: str) -> ConfigError:
     if start == b"PK\x03\x04" and path.suffix != ".pt2":
         return ConfigError(f"it is a zip archive, as torch.save writes pickles, not {kind}")
     return ConfigError(f"it is not {kind}, or only a part of one; export or copy it again")
-
-
-def _optional(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
-        raise ConfigError(f"{package} is not installed; pip install 'invint[onnx]'") from error
 
 
 @contextmanager

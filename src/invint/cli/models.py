@@ -1,6 +1,5 @@
-"""The command line: parse, call one function, turn our errors into one line."""
+"""`invint models`: the networks beside the paper's numbers."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,24 +7,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from invint.errors import ConfigError, InvintError
+from invint.errors import ConfigError
 from invint.models import MODELS
 from invint.models.summary import Summary, summaries, summarize
 
-app = typer.Typer(
-    help="Invariant integration for image classification.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
-
-@app.callback()
-def invint() -> None:
-    """Invariant integration for image classification."""
-
-
-@app.command(epilog="Examples:  invint models   |   invint models sf-wrn16-4 sfcnn --head local-ws")
 def models(
     names: Annotated[list[str] | None, typer.Argument(help="Networks; all by default.")] = None,
     head: Annotated[str | None, typer.Option(help="Only this head; all by default.")] = None,
@@ -63,12 +49,3 @@ def _table(rows: list[Summary]) -> Table:
             f"{row.operations / 1e6:,.0f} M",
         )
     return table
-
-
-def main() -> None:
-    """Run the command line; exit with 2 on wrong use or input."""
-    try:
-        app()
-    except InvintError as error:
-        print(f"invint: {error}", file=sys.stderr)
-        sys.exit(2)

@@ -1,0 +1,1 @@
+"""Data sets: official files, folders, arrays; subsets, batches, augmentation."""

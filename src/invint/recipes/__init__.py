@@ -1,0 +1,1 @@
+"""Recipes: every column of the paper's appendix, and small ones for a CPU."""

@@ -23,6 +23,10 @@ class RunError(InvintError, RuntimeError):
     """A run cannot go on; what it had done so far is kept."""
 
 
+class Interrupted(InvintError):
+    """The user stopped a run; it can be gone on with."""
+
+
 def check_axes(x: Tensor, axes: str, owner: str, **sizes: int) -> None:
     """Raise `ShapeError` unless `x` is a float tensor with the named axes of the stated sizes."""
     names = axes.split()

@@ -376,20 +376,29 @@ def _read_torch(path: Path) -> LoadedModel:
 
 
 def _write_safetensors(model: nn.Module, card: ModelCard, path: Path) -> None:
+    path.write_bytes(network_bytes(model, card))
+
+
+def network_bytes(model: nn.Module, card: ModelCard) -> bytes:
+    """Return the content of a safetensors file: the weights, and the card in its header."""
     state = {
         name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, each in model.state_dict().items()
     }
-    path.write_bytes(save(state, metadata={KEY: card.to_json()}))
+    return save(state, metadata={KEY: card.to_json()})
 
 
-def _read_safetensors(path: Path) -> LoadedModel:
+def load_network(path: str | Path) -> tuple[Network, ModelCard]:
+    """Read a network from a safetensors file, ready to be trained, folded or changed.
+
+    The images it takes are normalised already, by the mean and deviation on the card.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise _unreadable(path, "a safetensors file") from error
+        raise _unreadable(Path(path), "a safetensors file") from error
     card = _card(metadata.get(KEY))
     floats = [each.dtype for each in state.values() if each.is_floating_point()]
     stored = floats[0] if floats else torch.float32
@@ -402,7 +411,12 @@ def _read_safetensors(path: Path) -> LoadedModel:
     except (RuntimeError, TypeError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise ConfigError(f"the weights are not those of its card: {problem[:300]}") from error
-    dtype = torch.promote_types(stored, torch.float32)
+    return network, card
+
+
+def _read_safetensors(path: Path) -> LoadedModel:
+    network, card = load_network(path)
+    dtype = torch.promote_types(next(network.parameters()).dtype, torch.float32)
     run = Normalised(network, card).to(dtype).eval().requires_grad_(False)
     return LoadedModel(card, lambda images: run(images.to("cpu", dtype)))
 

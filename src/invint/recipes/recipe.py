@@ -148,5 +148,14 @@ class Recipe:
     @property
     def hash(self) -> str:
         """Twelve characters that differ whenever a choice does."""
-        text = json.dumps(self.choices, sort_keys=True)
+        text = json.dumps(_floats(self.choices), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _floats(value: object) -> object:
+    """Return whole numbers as floats, so that 20 and 20.0 are one choice."""
+    if isinstance(value, dict):
+        return {key: _floats(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_floats(each) for each in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

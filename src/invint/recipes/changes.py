@@ -1,0 +1,91 @@
+"""Change single choices of a recipe: `train.lr=3e-4`."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin, get_type_hints
+
+from invint.errors import ConfigError
+from invint.recipes.recipe import Recipe
+
+PARTS = ("data", "model", "train", "selection")
+
+
+def changed(recipe: Recipe, assignments: list[str]) -> Recipe:
+    """Return a recipe with some choices made anew.
+
+    Args:
+        recipe: The recipe to start from; it is left alone.
+        assignments: Like `train.lr=3e-4`, `data.augment=[]` or `model.group=D4`.
+    """
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        part, _, key = path.partition(".")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected PART.NAME=VALUE, as in train.lr=3e-4")
+        recipe = with_choice(recipe, part, key, _parsed(text), f"--set {assignment}")
+    return recipe
+
+
+def with_choices(recipe: Recipe, parts: Mapping[str, Any], owner: str) -> Recipe:
+    """Return a recipe with the choices of nested tables, as a file has them."""
+    for part, values in parts.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{owner}: expected a table {part!r} of choices, got {values!r}")
+        for key, value in values.items():
+            recipe = with_choice(recipe, part, key, value, f"{owner}: {part}.{key} = {value!r}")
+    return recipe
+
+
+def with_choice(recipe: Recipe, part: str, key: str, value: Any, owner: str) -> Recipe:
+    """Return a recipe with one choice made anew, or raise `ConfigError` in the name of `owner`."""
+    if part not in PARTS:
+        raise ConfigError(f"{owner}: no part {part!r}; there are {', '.join(PARTS)}")
+    choices = getattr(recipe, part)
+    hints = get_type_hints(type(choices))
+    if key not in hints:
+        raise ConfigError(f"{owner}: no value '{part}.{key}'; {part} has {list(hints)}")
+    fitted = _fitted(value, hints[key], f"{owner}: {part}.{key}")
+    changes: dict[str, Any] = {key: fitted}
+    choices = dataclasses.replace(choices, **changes)
+    source = {path: why for path, why in recipe.source.items() if path != f"{part}.{key}"}
+    rest: dict[str, Any] = {part: choices, "source": source}
+    return dataclasses.replace(recipe, **rest)
+
+
+def _parsed(text: str) -> Any:
+    """Read a value as JSON, or as plain text; `none` is nothing, `a,b` a list."""
+    if text.lower() in ("none", "null"):
+        return None
+    try:
+        return json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return [_parsed(each) for each in text.split(",")] if "," in text else text
+
+
+def _fitted(value: Any, kind: Any, owner: str) -> Any:
+    """Return the value as its annotation wants it."""
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        return _fitted(value, next(k for k in get_args(kind) if k is not type(None)), owner)
+    if get_origin(kind) is tuple:
+        items = value if isinstance(value, list | tuple) else [value] if value != "" else []
+        inner = get_args(kind)
+        kinds = inner[:1] * len(items) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(items):
+            return tuple(
+                _fitted(item, each, owner) for item, each in zip(items, kinds, strict=True)
+            )
+    elif type(value) is kind:
+        return value
+    elif kind in (float, str) and type(value) in (int, float):
+        return kind(value)
+    raise ConfigError(f"{owner} must be {_named(kind)}, got {value!r}")
+
+
+def _named(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(kind, f"a list like {kind}".replace("tuple", ""))

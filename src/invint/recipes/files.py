@@ -1,0 +1,51 @@
+"""A user's own recipe from a TOML or JSON file, and recipes written to such files."""
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from invint.errors import ConfigError
+from invint.files import write_whole
+from invint.recipes.changes import PARTS, with_choices
+from invint.recipes.recipe import Recipe
+from invint.recipes.registry import find_recipe
+
+TOP = ("base", "name", "about", *PARTS)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe: a `base`, and tables `data`, `model`, `train`, `selection` of what differs."""
+    try:
+        text = path.read_text()
+        values: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(values, dict) or not isinstance(values.get("base"), str):
+        raise ConfigError(f'{path}: a recipe names its base, as in base = "digits/local-ws"')
+    for key in values:
+        if key not in TOP:
+            raise ConfigError(f"{path}: no value {key!r}; a recipe has {', '.join(TOP)}")
+    parts = {part: values[part] for part in PARTS if part in values}
+    recipe = with_choices(find_recipe(values["base"]), parts, str(path))
+    name = values.get("name", f"own/{path.stem}")
+    about = values.get("about", f"{values['base']}, changed by {path.name}")
+    return dataclasses.replace(recipe, name=_checked(name, path), about=about)
+
+
+def write_recipe(recipe: Recipe, path: Path, *, base: str) -> None:
+    """Write a recipe as the JSON file that `read_recipe` reads."""
+    values = {"base": base, "name": recipe.name, "about": recipe.about, **recipe.choices}
+    write_whole(path, json.dumps(values, indent=2) + "\n")
+
+
+def _checked(name: Any, path: Path) -> str:
+    allowed = isinstance(name, str) and all(part.strip(".") for part in name.split("/"))
+    if not allowed or not all(c.isalnum() or c in "-_./" for c in name):
+        raise ConfigError(
+            f"{path}: a name is like 'mine/first': letters, digits, - and _, got {name!r}"
+        )
+    return str(name)

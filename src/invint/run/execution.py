@@ -1,0 +1,133 @@
+"""On what and how a run is executed: what is recorded with it but does not name it."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from invint.errors import ConfigError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How to execute a run; `None` is decided by the machine.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        precision: `float32`, or `bfloat16` under autocast, the default on CUDA.
+        compile: Whether to use `torch.compile`; by default on CUDA.
+        threads: Of the CPU; a run keeps the number it started with.
+        deterministic: Only algorithms that repeat their bits, on CUDA at some cost.
+        synchronized: Batch-norm statistics over all processes.
+    """
+
+    device: str | None = None
+    precision: str | None = None
+    compile: bool | None = None
+    threads: int | None = None
+    deterministic: bool = False
+    synchronized: bool = False
+
+    def decided(self) -> "Execution":
+        """Return this with nothing left open."""
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("device 'cuda' is not available here; leave --device out for the CPU")
+        precision = self.precision or ("bfloat16" if device == "cuda" else "float32")
+        if device not in ("cpu", "cuda") or precision not in ("float32", "bfloat16"):
+            raise ConfigError(
+                "expected the device cpu or cuda and the precision float32 or bfloat16, "
+                f"got {device!r} and {precision!r}"
+            )
+        return replace(
+            self,
+            device=device,
+            precision=precision,
+            compile=device == "cuda" if self.compile is None else self.compile,
+            threads=self.threads or torch.get_num_threads(),
+        )
+
+    def as_begun(self, begun: dict[str, Any], owner: Path) -> "Execution":
+        """Take what a run began with, and refuse what contradicts it."""
+        for key in ("device", "precision", "threads"):
+            wanted, recorded = getattr(self, key), begun[key]
+            if wanted not in (None, recorded):
+                raise ConfigError(
+                    f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
+                    "to go on, or choose another --runs folder"
+                )
+        kept = {key: begun[key] for key in ("device", "precision", "threads", "deterministic")}
+        return replace(self, **kept).decided()
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device of this process."""
+        if self.device == "cuda":
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("cpu")
+
+    def autocast(self) -> torch.autocast:
+        """Return the context a network is called in."""
+        dtype = PRECISIONS[self.precision or "float32"]
+        half = dtype is not torch.float32
+        return torch.autocast(self.torch_device.type, dtype=dtype if half else None, enabled=half)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Set threads and algorithms as asked, fork the global generator, and put all back."""
+        threads = torch.get_num_threads()
+        strict = torch.are_deterministic_algorithms_enabled()
+        benchmark = torch.backends.cudnn.benchmark
+        devices = [self.torch_device] if self.device == "cuda" else []
+        try:
+            torch.set_num_threads(self.threads or threads)
+            if self.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = self.device == "cuda" and not self.deterministic
+            with torch.random.fork_rng(devices=devices):
+                yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(strict)
+            torch.backends.cudnn.benchmark = benchmark
+
+    def environment(self) -> dict[str, Any]:
+        """Describe where and with what the run began."""
+        gpu = torch.cuda.get_device_name() if self.device == "cuda" else None
+        return {
+            "invint": version("invint"),
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "machine": gpu or platform.processor() or platform.machine(),
+            "device": self.device,
+            "precision": self.precision,
+            "compile": self.compile,
+            "threads": self.threads,
+            "deterministic": self.deterministic,
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),
+            "synchronized": self.synchronized,
+            "commit": _commit(),
+            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        }
+
+
+def _commit() -> str | None:
+    """Return the commit of the code, where it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,79 @@
+"""The folder of a run: recipe, environment, subset, log, checkpoints, result."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from invint.errors import RunError
+from invint.files import write_whole
+from invint.recipes.recipe import Recipe
+
+FORMAT_VERSION = 1
+
+
+class RunFolder:
+    """A folder that belongs to one recipe and one seed.
+
+    Args:
+        path: Where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, runs: Path, recipe: Recipe, seed: int) -> "RunFolder":
+        """Return the folder of a recipe and a seed; two recipes never share one."""
+        return cls(runs / recipe.name / recipe.hash / str(seed))
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What came out, if the run is complete."""
+        return self.read("result.json")
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON file of the folder, if it is there."""
+        path = self.path / name
+        if not path.exists():
+            return None
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+        except ValueError as error:
+            raise RunError(f"{path}: not JSON; remove the file and start the run again") from error
+        return values
+
+    def write(self, name: str, values: dict[str, Any], *, indent: int | None = 1) -> None:
+        """Write a JSON file into the folder, whole or not at all."""
+        write_whole(self.path / name, json.dumps(values, indent=indent) + "\n")
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Add a line to the log."""
+        with (self.path / "log.jsonl").open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def log_lines(self) -> list[str]:
+        """Return the lines of the log that were written to their end."""
+        path = self.path / "log.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return text.splitlines()[: text.count("\n")]
+
+    def cut_log(self, lines: int) -> None:
+        """Forget what was logged after a checkpoint, since it will be done again."""
+        kept = self.log_lines()[:lines]
+        write_whole(self.path / "log.jsonl", "".join(f"{line}\n" for line in kept))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out until this one is done or dead."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunError(
+                    f"{self.path}: another process is at work on this run; wait for it or stop it"
+                ) from error
+            yield

@@ -1,0 +1,23 @@
+"""What a run tells whoever is looking on."""
+
+from pathlib import Path
+from typing import Any
+
+
+class Watch:
+    """Hears of the progress of a run; this one keeps silent."""
+
+    def started(self, folder: Path, step: int, steps: int) -> None:
+        """The run is at `step` of `steps`, at its start or where it is gone on with."""
+
+    def stepped(self, step: int) -> None:
+        """A step is done; `step` is the next one."""
+
+    def logged(self, entry: dict[str, Any]) -> None:
+        """A line was added to the log."""
+
+    def noted(self, text: str) -> None:
+        """Something happened that the user should know."""
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """The result was written."""

@@ -1,0 +1,1 @@
+"""Training: pace, objective, loop, checkpoints. Knows no network and no data set by name."""

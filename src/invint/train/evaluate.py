@@ -1,0 +1,83 @@
+"""Logits of many images, and what they say: error, per class, confusion."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from invint.ops.rotation import rotate
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good logits are.
+
+    Attributes:
+        error: Share of wrong answers.
+        cross_entropy: Mean over the images.
+        per_class: Share of wrong answers for the images of each class; NaN where it has none.
+        images: Number of images of each class.
+    """
+
+    error: float
+    cross_entropy: float
+    per_class: tuple[float, ...]
+    images: tuple[int, ...]
+
+
+def logits_of(
+    network: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    autocast: Callable[[], torch.autocast] | None = None,
+    turns: int = 1,
+    background: Tensor | float = 0.0,
+) -> tuple[Float[Tensor, "n k"], Int[Tensor, " n"]]:
+    """Return logits and labels of all images, in evaluation mode, on the CPU.
+
+    Args:
+        network: Takes images to logits; its mode is put back.
+        batches: Images and labels.
+        autocast: Makes the context in which the network is called.
+        turns: Above 1, return the logarithm of the probabilities averaged over this many rotated
+            copies of each image.
+        background: Value of the pixels that come from outside a rotated image.
+    """
+    training = network.training
+    network.eval()
+    found, labels = [], []
+    try:
+        with torch.no_grad():
+            for images, answers in batches:
+                with autocast() if autocast else torch.autocast(images.device.type, enabled=False):
+                    found.append(_averaged(network, images, turns, background))
+                labels.append(answers)
+    finally:
+        network.train(training)
+    return torch.cat(found).cpu(), torch.cat(labels).cpu()
+
+
+def _averaged(network: nn.Module, images: Tensor, turns: int, background: Tensor | float) -> Tensor:
+    if turns == 1:
+        logits: Tensor = network(images).float()
+        return logits
+    angles = (2 * math.pi * number / turns for number in range(turns))
+    copies = (rotate(images - background, angle) + background for angle in angles)
+    probabilities = [network(copy).float().softmax(dim=1) for copy in copies]
+    return torch.stack(probabilities).mean(dim=0).clamp_min(1e-30).log()
+
+
+def scores_of(logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Scores:
+    """Count wrong answers, in all and class by class."""
+    wrong = logits.argmax(dim=1) != labels
+    classes = range(logits.shape[1])
+    return Scores(
+        error=wrong.double().mean().item(),
+        cross_entropy=cross_entropy(logits.double(), labels).item(),
+        per_class=tuple(wrong[labels == each].double().mean().item() for each in classes),
+        images=tuple(int((labels == each).sum()) for each in classes),
+    )

@@ -1,0 +1,297 @@
+"""Batches as a function of a seed and a step number, made on the device that trains.
+
+Images stay as they are stored until a batch is made of them. What is random is drawn on the CPU
+for a block of steps at once and sent over once, so that a device never waits for a step.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from invint.data.augment import AUGMENTATIONS
+from invint.data.dataset import Part
+from invint.data.subsets import random_words
+from invint.errors import ConfigError
+
+Batch = tuple[Tensor, Tensor]
+
+BLOCK = 64  # steps drawn at once
+AHEAD = 4  # batches a streaming thread reads before they are asked for
+CHUNK = 2**22  # pixels worked on at once by `normalisation`
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What is random in a block of steps.
+
+    Attributes:
+        numbers: `(step, b)`, which images, on the CPU.
+        positions: The same on the device.
+        parameters: For each augmentation `(step, b, ...)`, on the device.
+    """
+
+    numbers: Tensor
+    positions: Tensor
+    parameters: tuple[Tensor, ...]
+
+
+class Batches:
+    """An endless stream of shuffled passes over images, cut into full batches.
+
+    `batches(range(a, b))` iterates over the batches of steps a to b - 1: normalised float32 images
+    `(b, c, h, w)` and labels, on the device. The batch at a step depends on the seed and the step
+    alone, wherever iteration starts. A batch may reach into the next pass, and over several when
+    it is larger than the set.
+
+    Images lie on the device as they are stored if they fit, and are read batch by batch ahead of
+    time otherwise; the batches are the same, bit for bit.
+
+    Args:
+        part: Images and labels.
+        batch_size: Images per step, over all processes.
+        seed: Another seed, another stream.
+        augment: Names in `AUGMENTATIONS`, in the order of application.
+        mean: Of each channel, for images in [0, 1].
+        std: Standard deviation of each channel.
+        device: Where batches are made.
+        rank: Number of this process; it gets its share of each batch.
+        world: Number of processes.
+        memory: Bytes on the device that images may take; by default half of what is free on
+            CUDA, and no limit elsewhere.
+        chosen: Numbers of the images to use, all by default; no image is copied for it on a CPU.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        part: Part,
+        *,
+        batch_size: int,
+        seed: int,
+        augment: Sequence[str] = (),
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: str | torch.device = "cpu",
+        rank: int = 0,
+        world: int = 1,
+        memory: int | None = None,
+        chosen: Int64[Tensor, " m"] | None = None,
+    ) -> None:
+        self.count = len(part) if chosen is None else len(chosen)
+        _check(batch_size, augment, rank, world, self.count)
+        self.batch_size, self.seed, self.augment = batch_size, seed, tuple(augment)
+        self.rank, self.world = rank, world
+        self.device = torch.device(device)
+        self.mean, self.std = _channels(part, mean, std, self.device)
+        self.labels = (part.labels if chosen is None else part.labels[chosen]).to(self.device)
+        self.image_size = part.images.shape[-2], part.images.shape[-1]
+        self.chosen, self.stored = chosen, _signed(part.images)
+        limit = _free_memory(self.device) if memory is None else memory
+        self.streamed = limit is not None and self.count * part.images[:1].nbytes > limit
+        if not self.streamed and self.device.type != "cpu":
+            kept = self.stored if chosen is None else self.stored[chosen]
+            self.stored = kept.to(self.device)
+        self._draws: dict[int, Draws] = {}
+
+    def __call__(self, steps: range) -> Iterator[Batch]:
+        """Iterate over the batches of these steps."""
+        stored = self._read_ahead(steps) if self.streamed else map(self._gathered, steps)
+        for step, images in zip(steps, stored, strict=True):
+            yield self._finished(step, images)
+
+    def indices(self, step: int) -> Int64[Tensor, " b"]:
+        """Return the numbers of the images in the batch of a step, within the whole part."""
+        positions = self._drawn(step // BLOCK).numbers[step % BLOCK]
+        return positions if self.chosen is None else self.chosen[positions]
+
+    def _finished(self, step: int, stored: Tensor) -> Batch:
+        draws, place = self._drawn(step // BLOCK), step % BLOCK
+        images = scaled(stored)
+        for name, parameters in zip(self.augment, draws.parameters, strict=True):
+            images = AUGMENTATIONS[name].apply(images, parameters[place])
+        labels = self.labels.index_select(0, draws.positions[place])
+        return (images - self.mean) / self.std, labels
+
+    def _gathered(self, step: int) -> Tensor:
+        if self.device.type == "cpu":
+            return self.stored.index_select(0, self.indices(step))
+        positions = self._drawn(step // BLOCK).positions
+        return self.stored.index_select(0, positions[step % BLOCK])
+
+    def _read_ahead(self, steps: range) -> Iterator[Tensor]:
+        """Read images in a thread while earlier ones are worked on."""
+        numbers = map(self.indices, steps)
+        with ThreadPoolExecutor(1) as reader:
+            pending = deque(reader.submit(self._read, each) for each in islice(numbers, AHEAD))
+            while pending:
+                images = pending.popleft().result()
+                pending.extend(reader.submit(self._read, each) for each in islice(numbers, 1))
+                yield images.to(self.device, non_blocking=True)
+
+    def _read(self, numbers: Tensor) -> Tensor:
+        shape = (len(numbers), *self.stored.shape[1:])
+        place = torch.empty(shape, dtype=self.stored.dtype, pin_memory=self.device.type == "cuda")
+        return torch.index_select(self.stored, 0, numbers, out=place)
+
+    def _drawn(self, block: int) -> Draws:
+        if block not in self._draws:
+            if len(self._draws) > 1:  # two, because reading ahead looks into the next block
+                del self._draws[next(iter(self._draws))]
+            self._draws[block] = self._draw(block)
+        return self._draws[block]
+
+    def _draw(self, block: int) -> Draws:
+        share = self.batch_size // self.world
+        mine = slice(self.rank * share, (self.rank + 1) * share)
+        numbers = _positions(self.count, self.seed, block, self.batch_size)[:, mine]
+        drawn = [
+            _parameters(name, self.seed, block, self.batch_size, self.image_size)[:, mine]
+            for name in self.augment
+        ]
+        on_device, *parameters = (_sent(each, self.device) for each in (numbers, *drawn))
+        return Draws(numbers, on_device, tuple(parameters))
+
+
+def _positions(count: int, seed: int, block: int, batch_size: int) -> Tensor:
+    """Return the images of each step in a block: a piece of the endless stream of passes."""
+    start, length = block * BLOCK * batch_size, BLOCK * batch_size
+    first, last = start // count, (start + length - 1) // count
+    passes = np.concatenate([_permutation(count, seed, each) for each in range(first, last + 1)])
+    piece = torch.from_numpy(passes[start - first * count :][:length])
+    return rearrange(piece, "(step b) -> step b", b=batch_size)
+
+
+@lru_cache(maxsize=4)
+def _permutation(count: int, seed: int, number: int) -> NDArray[np.int64]:
+    return np.argsort(random_words(count, "pass", seed, number), kind="stable")
+
+
+def _parameters(
+    name: str, seed: int, block: int, batch_size: int, image_size: tuple[int, int]
+) -> Tensor:
+    """Draw the parameters of one augmentation; those of others do not change them."""
+    way = AUGMENTATIONS[name]
+    words = random_words(BLOCK * batch_size * way.numbers, name, seed, block)
+    uniform = torch.from_numpy((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    shaped = rearrange(uniform, "(step b n) -> step b n", b=batch_size, n=way.numbers)
+    return way.parameters(shaped, *image_size)
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda":
+        tensor = tensor.contiguous().pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def scaled(images: Tensor) -> Tensor:
+    """Return stored images as float32 in [0, 1]: uint8 over 255, uint16 over 65535."""
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    return (_signed(images).to(torch.int32) & 0xFFFF).float() / 65535
+
+
+def _signed(images: Tensor) -> Tensor:
+    """Read 16 bits as signed ones, which all devices can index."""
+    return images.view(torch.int16) if images.dtype == torch.uint16 else images
+
+
+def normalisation(
+    part: Part, *, chosen: Int64[Tensor, " m"] | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel of images in [0, 1].
+
+    Sums are integers and so exact. A channel that never changes gets the deviation 1.
+
+    Args:
+        part: The images, perhaps more than fit in memory.
+        chosen: Numbers of the images to use, all by default.
+    """
+    numbers = torch.arange(len(part)) if chosen is None else chosen
+    channels, height, width = part.images.shape[1:]
+    sums, squares = [0] * channels, [0] * channels
+    for some in torch.split(numbers, max(CHUNK // part.images[0].numel(), 1)):
+        values = _signed(part.images).index_select(0, some).long() & 0xFFFF
+        for channel in range(channels):
+            sums[channel] += int(values[:, channel].sum())
+            squares[channel] += int(values[:, channel].square().sum())
+    count = len(numbers) * height * width
+    full = 255 if part.images.dtype == torch.uint8 else 65535
+    means = tuple(each / count / full for each in sums)
+    spreads = [count * square - each**2 for each, square in zip(sums, squares, strict=True)]
+    return means, tuple(math.sqrt(each) / count / full if each else 1.0 for each in spreads)
+
+
+def test_batches(
+    part: Part,
+    *,
+    batch_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: str | torch.device = "cpu",  # noqa: PT028
+    chosen: Int64[Tensor, " m"] | None = None,  # noqa: PT028
+) -> Iterator[Batch]:
+    """Iterate once over images in order, as they are; the last batch may be short.
+
+    Args:
+        part: Images and labels.
+        batch_size: Images per batch.
+        mean: Of each channel, for images in [0, 1].
+        std: Standard deviation of each channel.
+        device: Where batches are made.
+        chosen: Numbers of the images to use, in this order; all by default.
+    """
+    place = torch.device(device)
+    means, deviations = _channels(part, mean, std, place)
+    stored = _signed(part.images)
+    for some in torch.split(torch.arange(len(part)) if chosen is None else chosen, batch_size):
+        images = scaled(stored.index_select(0, some).to(place))
+        yield (images - means) / deviations, part.labels[some].to(place)
+
+
+def _channels(
+    part: Part, mean: Sequence[float], std: Sequence[float], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation ready to work on `(b, c, h, w)`."""
+    channels = part.images.shape[1]
+    if len(mean) != channels or len(std) != channels or min(std) <= 0:
+        raise ConfigError(
+            f"batches: expected mean and positive std of {channels} channels, "
+            f"got mean {tuple(mean)} and std {tuple(std)}; use normalisation(part)"
+        )
+    values = torch.tensor([[*mean], [*std]], device=device)
+    means, deviations = rearrange(values, "kind c -> kind c 1 1")
+    return means, deviations
+
+
+def _check(batch_size: int, augment: Sequence[str], rank: int, world: int, count: int) -> None:
+    if count == 0:
+        raise ConfigError("Batches: expected at least one image, got none")
+    if batch_size < 1 or batch_size % world:
+        raise ConfigError(
+            f"Batches: expected a batch size divisible by {world} processes, got {batch_size}"
+        )
+    if not 0 <= rank < world:
+        raise ConfigError(f"Batches: expected a rank from 0 to {world - 1}, got {rank}")
+    unknown = [name for name in augment if name not in AUGMENTATIONS]
+    if unknown:
+        raise ConfigError(
+            f"Batches: no augmentation {unknown[0]!r}; there are {', '.join(AUGMENTATIONS)}"
+        )
+
+
+def _free_memory(device: torch.device) -> int | None:
+    """Return half of what is free on a CUDA device; other devices have no limit."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) // 2

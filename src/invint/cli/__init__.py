@@ -1,11 +1,14 @@
 """The command line: parse, call one function, turn our errors into one line."""
 
 import sys
+from collections.abc import Callable
 
 import typer
 
 from invint.cli.models import models
-from invint.errors import InvintError
+from invint.cli.recipes import recipes_app
+from invint.cli.train import audit, evaluate, export, predict, train
+from invint.errors import Interrupted, InvintError
 
 app = typer.Typer(
     help="Invariant integration for image classification.",
@@ -20,15 +23,29 @@ def invint() -> None:
     """Invariant integration for image classification."""
 
 
-app.command(epilog="Examples:  invint models   |   invint models sf-wrn16-4 sfcnn --head local-ws")(
-    models
-)
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
+    train: ("invint train", "invint train rotmnist/local-ws --size 500 --seed 1"),
+    evaluate: ("invint evaluate RUN", "invint evaluate RUN --data mnist"),
+    predict: (
+        "invint predict RUN photo.png",
+        "invint predict model.onnx photos/ --out answers.csv",
+    ),
+    audit: ("invint audit RUN", "invint audit model.onnx --data digits --out audit.svg"),
+    export: ("invint export RUN", "invint export RUN --format torch --out digits.pt2"),
+    models: ("invint models", "invint models sf-wrn16-4 sfcnn --head local-ws"),
+}
+for command, examples in EXAMPLES.items():
+    app.command(epilog=f"Examples:  {'   |   '.join(examples)}")(command)
+app.add_typer(recipes_app, name="recipes")
 
 
 def main() -> None:
     """Run the command line; exit with 2 on wrong use or input, with 130 when interrupted."""
     try:
         app()
+    except (Interrupted, KeyboardInterrupt) as stop:
+        print(f"invint: {stop or 'interrupted'}", file=sys.stderr)
+        sys.exit(130)
     except InvintError as error:
         print(f"invint: {error}", file=sys.stderr)
         sys.exit(2)

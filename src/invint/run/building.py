@@ -23,10 +23,9 @@ class Images:
 
     Attributes:
         dataset: The whole set.
-        chosen: Numbers of the images trained on.
+        chosen: Numbers of the training images trained on.
         held_out: Numbers of those chosen by, unless the set has its own.
-        train: The images trained on.
-        validation: The images chosen by, if any.
+        validation: The images to choose by, with their numbers; none unless asked for.
         mean: Of the images trained on, channel by channel.
         std: Likewise.
     """
@@ -34,8 +33,7 @@ class Images:
     dataset: Dataset
     chosen: Tensor
     held_out: Tensor
-    train: Part
-    validation: Part | None
+    validation: tuple[Part, Tensor] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
@@ -43,23 +41,26 @@ class Images:
     def of(cls, recipe: Recipe, seed: int, data_dir: Path | None) -> "Images":
         """Load the set, choose the subset, hold out validation images where asked."""
         dataset = load_dataset(recipe.data.name, data_dir)
-        everything, name = dataset.train, dataset.name
-        chosen, held_out = torch.arange(len(everything)), torch.arange(0)
+        train, name = dataset.train, dataset.name
+        chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
-            size, groups = recipe.data.size, everything.groups
-            chosen = subset(everything.labels, size, seed, name=name, groups=groups)
-        validation = dataset.validation
-        if recipe.data.validation > 0 and validation is None:
-            part = everything[chosen]
-            kept, left = split(
-                part.labels, recipe.data.validation, seed, name=name, groups=part.groups
-            )
+            chosen = subset(train.labels, recipe.data.size, seed, name=name, groups=train.groups)
+        validation = None
+        if recipe.data.validation > 0 and dataset.validation is not None:
+            validation = dataset.validation, torch.arange(len(dataset.validation))
+        elif recipe.data.validation > 0:
+            groups = None if train.groups is None else train.groups[chosen]
+            share = recipe.data.validation
+            kept, left = split(train.labels[chosen], share, seed, name=name, groups=groups)
             chosen, held_out = chosen[kept], chosen[left]
-            validation = everything[held_out]
-        train = everything if len(chosen) == len(everything) else everything[chosen]
-        if recipe.data.validation == 0:
-            validation = None
-        return cls(dataset, chosen, held_out, train, validation, *normalisation(train))
+            validation = train, held_out
+        normal = normalisation(train, chosen=chosen)
+        return cls(dataset, chosen, held_out, validation, *normal)
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of the images trained on."""
+        return self.dataset.train.labels[self.chosen]
 
     def describe(self, seed: int) -> dict[str, Any]:
         """Say which images these are, for `subset.json`."""

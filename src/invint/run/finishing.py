@@ -34,7 +34,7 @@ def finish(run: "Run") -> dict[str, Any]:
         "parameters": sum(each.numel() for each in run.network.parameters()),
         "steps": run.pace.steps,
         "scale": run.recipe.train.scale,
-        "train_images": len(run.images.train),
+        "train_images": len(run.images.chosen),
         "test_images": len(labels),
         "data": {
             "name": dataset.name,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from invint.data.batches import Batches, test_batches
+from invint.data.dataset import Part
 from invint.errors import Interrupted, RunError
 from invint.export import ModelCard, network_bytes
 from invint.files import write_whole
@@ -35,10 +36,11 @@ from invint.train.checkpoint import (
     optimizer_tensors,
 )
 from invint.train.evaluate import logits_of, scores_of
-from invint.train.loop import Meter, fit, make_optimizer
+from invint.train.loop import Batch, Meter, fit, make_optimizer
 from invint.train.objective import Objective
 from invint.train.pace import Pace, learning_rate
 
+EVALUATION_BATCH = 256
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SECONDS_WITHOUT_CHECKPOINT = 60.0  # within a long epoch
 
@@ -158,7 +160,7 @@ class Run:
             reg=train.reg,
             elastic=train.elastic,
             norm_penalty=train.norm_penalty,
-            class_weights=class_weights(self.images.train.labels) if train.class_weights else None,
+            class_weights=class_weights(self.images.labels) if train.class_weights else None,
         ).to(self.device)
         if self.execution.compile and self.processes.size == 1:
             objective = torch.compile(objective)  # type: ignore[assignment]
@@ -254,7 +256,8 @@ class Run:
     def batches(self) -> Batches:
         """The batches of given steps."""
         return Batches(
-            self.images.train,
+            self.images.dataset.train,
+            chosen=self.images.chosen,
             batch_size=self.recipe.train.batch_size,
             seed=mixed("batches", self.seed),
             augment=self.recipe.data.augment,
@@ -305,7 +308,7 @@ class Run:
         """Return the validation error, and keep the weights if it is the lowest so far."""
         if self.images.validation is None:
             raise RunError(f"{self.folder.path}: there are no validation images")
-        batches = self.in_order(self.images.validation)
+        batches = self.in_order(*self.images.validation)
         logits = logits_of(self.network, batches, autocast=self.execution.autocast)
         error = scores_of(*logits).error
         if self.processes.leads and (self.best is None or error < self.best["validation_error"]):
@@ -314,10 +317,16 @@ class Run:
             write_whole(best, network_bytes(self.network, self.current_card))
         return error
 
-    def in_order(self, part: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    def in_order(self, part: Part, chosen: Tensor | None = None) -> Iterator[Batch]:
         """Return images and labels from first to last, for evaluation."""
-        mean, std = self.images.mean, self.images.std
-        return test_batches(part, batch_size=256, mean=mean, std=std, device=self.device)
+        return test_batches(
+            part,
+            batch_size=EVALUATION_BATCH,
+            mean=self.images.mean,
+            std=self.images.std,
+            device=self.device,
+            chosen=chosen,
+        )
 
     @property
     def monomials(self) -> Monomials | None:

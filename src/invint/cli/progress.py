@@ -1,0 +1,136 @@
+"""How a run is shown: a bar with epoch, error, learning rate and time left; or lines; or JSON."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from invint.errors import ConfigError
+from invint.run import Watch
+
+
+class Bar(Watch):
+    """A progress bar on stderr, and a line where something happens."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self.task = self.progress.add_task("training", total=None, state="", visible=False)
+
+    def started(self, folder: Path, step: int, steps: int) -> None:
+        """Show the bar."""
+        self.noted(f"{'going on in' if step else 'run'} {folder}")
+        self.progress.update(self.task, total=steps, completed=step, visible=True)
+        self.progress.start()
+
+    def stepped(self, step: int) -> None:
+        """Move on."""
+        self.progress.update(self.task, completed=step)
+
+    def logged(self, entry: dict[str, Any]) -> None:
+        """Show the numbers of the epoch."""
+        if entry.get("event") == "selection":
+            kept, total = len(entry["kept"]), len(entry["scores"]) or len(entry["kept"])
+            self.noted(f"epoch {entry['epoch']:g}: {kept} of {total} monomials kept")
+            return
+        state = f"epoch {entry['epoch']:.0f}  error {entry['error']:.1%}  lr {entry['lr']:.1e}"
+        if "validation_error" in entry:
+            state += f"  validation {entry['validation_error']:.1%}"
+        self.progress.update(self.task, state=state)
+
+    def noted(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """Take the bar away; the result is printed by the command."""
+        del result
+        self.progress.stop()
+
+
+class Lines(Watch):
+    """One JSON object a line on stdout, for scripts."""
+
+    def started(self, folder: Path, step: int, steps: int) -> None:
+        """Print where the run is and how far."""
+        self._print({"event": "started", "folder": str(folder), "step": step, "steps": steps})
+
+    def logged(self, entry: dict[str, Any]) -> None:
+        """Print what was logged."""
+        self._print({"event": "epoch"} | entry)
+
+    def noted(self, text: str) -> None:
+        """Print what is to be known."""
+        self._print({"event": "note", "text": text})
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """Print the result."""
+        self._print({"event": "finished"} | result)
+
+    def _print(self, values: dict[str, Any]) -> None:
+        print(json.dumps(values), flush=True)
+
+
+class TensorBoard(Watch):
+    """Passes everything on, and writes the log for TensorBoard into the run's folder."""
+
+    def __init__(self, inner: Watch) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                "--tensorboard: needs tensorboard; pip install 'invint[tensorboard]'"
+            ) from error
+        self.inner, self.make = inner, SummaryWriter
+        self.writer: Any = None
+
+    def started(self, folder: Path, step: int, steps: int) -> None:
+        """Open the file."""
+        self.writer = self.make(str(folder / "tensorboard"), purge_step=step)
+        self.inner.started(folder, step, steps)
+
+    def stepped(self, step: int) -> None:
+        """Pass on."""
+        self.inner.stepped(step)
+
+    def logged(self, entry: dict[str, Any]) -> None:
+        """Write every number."""
+        for name, value in entry.items():
+            if isinstance(value, float):
+                self.writer.add_scalar(name, value, entry["step"], time.time())
+        self.inner.logged(entry)
+
+    def noted(self, text: str) -> None:
+        """Pass on."""
+        self.inner.noted(text)
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """Close the file."""
+        self.writer.close()
+        self.inner.finished(result)
+
+
+def watcher(*, quiet: bool, as_json: bool, tensorboard: bool) -> Watch:
+    """Return who looks on: a bar, JSON lines or nobody, perhaps with TensorBoard."""
+    inner = Lines() if as_json else Watch() if quiet or not sys.stderr else Bar()
+    return TensorBoard(inner) if tensorboard else inner

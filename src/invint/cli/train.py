@@ -1,0 +1,247 @@
+"""`invint train`, `evaluate`, `predict`, `audit`, `export`: a run and what comes of it."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from invint.cli.progress import watcher
+from invint.errors import ConfigError
+from invint.recipes import Recipe, find_recipe
+from invint.recipes.changes import changed
+from invint.run import Execution, train_run
+
+Source = Annotated[str, typer.Argument(help="A run's folder, or a file of a network.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where data sets are; INVINT_DATA or the cache by default.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def train(  # noqa: PLR0913
+    recipe: Annotated[
+        str, typer.Argument(help="A recipe of `invint recipes`, or a TOML or JSON file.")
+    ] = "digits/local-ws",
+    seed: Annotated[int, typer.Option(help="Of subset, weights, batches and dropout.")] = 0,
+    size: Annotated[int | None, typer.Option(help="Number of training images.")] = None,
+    data: Annotated[str | None, typer.Option(help="Another data set than the recipe's.")] = None,
+    scale: Annotated[float | None, typer.Option(help="Share of the iterations to run.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a value: train.lr=3e-4.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Where the folders of runs are.")] = Path("runs"),
+    data_dir: DataDir = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    compile: Annotated[
+        bool | None, typer.Option(help="Use torch.compile; on CUDA by default.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of the CPU.")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Repeat bits on CUDA too, at some cost.")
+    ] = False,
+    synchronized: Annotated[
+        bool, typer.Option("--synchronized", help="Batch norm over all processes.")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a recipe, or go on with it where it was stopped or killed."""
+    chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
+    folder = train_run(
+        chosen,
+        seed=seed,
+        runs=runs,
+        data_dir=data_dir,
+        execution=Execution(
+            device=device,
+            precision=precision,
+            compile=compile,
+            threads=threads,
+            deterministic=deterministic,
+            synchronized=synchronized,
+        ),
+        watch=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard),
+    )
+    if not as_json:
+        show_result(json.loads((folder / "result.json").read_text()), folder)
+
+
+def chosen_recipe(
+    name: str,
+    *,
+    size: int | None = None,
+    data: str | None = None,
+    scale: float | None = None,
+    assignments: list[str] | None = None,
+) -> Recipe:
+    """Return a recipe with what the options of a command change in it."""
+    given = {"data.size": size, "data.name": data, "train.scale": scale}
+    changes = [f"{path}={value}" for path, value in given.items() if value is not None]
+    return changed(find_recipe(name), changes + (assignments or []))
+
+
+def show_result(result: dict[str, Any], folder: Path) -> None:
+    """Print what came out of a run."""
+    console = Console(highlight=False, soft_wrap=True)
+    note = f" ({result['data']['note']})" if result["data"]["note"] else ""
+    scaled = f", scaled to {result['scale']:g} of the iterations" if result["scale"] < 1 else ""
+    console.print(
+        f"[bold]{result['error']:.2%} error[/] on {result['test_images']:,} test images of "
+        f"{result['data']['name']}{note}, from {result['train_images']:,}{scaled}"
+    )
+    if "averaged_error" in result:
+        turns = result["averaged_over"]
+        console.print(f"{result['averaged_error']:.2%} when averaged over {turns} turned copies")
+    if "best" in result:
+        best = result["best"]
+        console.print(
+            f"chosen by validation ({best['validation_error']:.2%}, step {best['step']:,}): "
+            f"{best['error']:.2%}"
+        )
+    console.print(f"{result['parameters']:,} parameters, {result['seconds']:.0f} s, in {folder}")
+
+
+def evaluate(
+    source: Source,
+    data: Annotated[
+        str | None, typer.Option(help="A data set; that of the run by default.")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the wrong answers of a network on the test images, class by class."""
+    from invint.data.registry import load_dataset
+    from invint.export import load_model
+    from invint.run.finishing import describe
+    from invint.run.models import check_fit, evaluate_model, model_file
+
+    path = model_file(source)
+    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
+    check_fit(model, dataset, str(path))
+    values = describe(evaluate_model(model, dataset.test), model.card.class_names)
+    if as_json:
+        print(json.dumps({"source": str(path), "data": dataset.name, **values}))
+        return
+    table = Table(box=None, header_style="bold")
+    table.add_column("class")
+    table.add_column("images", justify="right")
+    table.add_column("error", justify="right")
+    for row in values["per_class"]:
+        error = "" if row["error"] is None else f"{row['error']:.2%}"
+        table.add_row(row["name"], f"{row['images']:,}", error)
+    table.add_row("[bold]all[/]", f"{len(dataset.test):,}", f"[bold]{values['error']:.2%}[/]")
+    Console().print(table)
+
+
+def predict(
+    source: Source,
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .json file; the terminal by default.")
+    ] = None,
+    as_json: AsJson = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Report unreadable pictures and go on.")
+    ] = False,
+) -> None:
+    """Say what is on pictures, with the probability of each class."""
+    from invint.run import models
+
+    if out is not None and out.suffix not in (".csv", ".json"):
+        raise ConfigError(f"--out {out}: expected a .csv or .json file")
+    found = list(models.predict(source, pictures, skip_bad=skip_bad))
+    rows = [
+        {"path": each.path, "label": each.label, "problem": each.problem}
+        | {f"p({name})": round(value, 6) for name, value in (each.probabilities or {}).items()}
+        for each in found
+    ]
+    text = json.dumps(rows, indent=1) if as_json or (out and out.suffix == ".json") else None
+    if out is None:
+        _write(rows, text, sys.stdout)
+    else:
+        with out.open("w", newline="") as file:
+            _write(rows, text, file)
+        print(f"{len(rows)} predictions in {out}", file=sys.stderr)
+
+
+def _write(rows: list[dict[str, Any]], text: str | None, file: Any) -> None:
+    if text is not None:
+        file.write(text + "\n")
+        return
+    columns = max((list(row) for row in rows), key=len)
+    writer = csv.DictWriter(file, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def audit(
+    source: Source,
+    data: Annotated[
+        str | None, typer.Option(help="A data set; that of the run by default.")
+    ] = None,
+    data_dir: DataDir = None,
+    images: Annotated[int, typer.Option(help="How many test images to turn.")] = 200,
+    every: Annotated[float, typer.Option(help="Degrees between two turns.")] = 15.0,
+    flips: Annotated[bool, typer.Option("--flips", help="Mirror images too.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A .json, .png, .svg or .pdf file.")] = None,
+    min_accuracy: Annotated[
+        float | None, typer.Option(help="Exit with 1 if it is lower at any angle.")
+    ] = None,
+) -> None:
+    """Turn test images through the circle and measure what becomes of the answers."""
+    from invint.audit import audit_model
+    from invint.data.batches import scaled
+    from invint.data.registry import load_dataset
+    from invint.export import load_model
+    from invint.run.models import check_fit, model_file
+
+    path = model_file(source)
+    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
+    check_fit(model, dataset, str(path))
+    part = dataset.test
+    angles = [number * every for number in range(round(360 / every))]
+    result = audit_model(
+        model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
+    )
+    if out is not None:
+        (result.save if out.suffix == ".json" else result.draw)(out)
+    print(result.table())
+    if min_accuracy is not None:
+        raise typer.Exit(result.exit_status(exact_drift=None, min_accuracy=min_accuracy))
+
+
+def export(
+    source: Annotated[Path, typer.Argument(help="A run's folder, or a safetensors file.")],
+    format: Annotated[str, typer.Option(help="onnx, torch or safetensors.")] = "onnx",
+    out: Annotated[Path | None, typer.Option(help="The file; beside the run's by default.")] = None,
+) -> None:
+    """Write a network as one file, compared with it before the file is in place."""
+    from invint.export import FORMATS, export_model, load_network
+    from invint.run.models import model_file
+
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
+    path = model_file(source)
+    if path.suffix != ".safetensors":
+        raise ConfigError(f"{path}: expected the folder of a run, or a .safetensors file")
+    network, card = load_network(path)
+    target = out or path.with_suffix(FORMATS[format])
+    difference = export_model(network, target, card, format=format)
+    print(f"{target}: logits differ by at most {difference:.1e} from the network's")
+
+
+def _data_of(source: str, data: str | None) -> str:
+    """Return the data set asked for, or that of the run."""
+    if data is not None:
+        return data
+    record = Path(source) / "recipe.json"
+    if not record.exists():
+        raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
+    return str(json.loads(record.read_text())["choices"]["data"]["name"])

@@ -1,0 +1,190 @@
+"""`invint data`: list the data sets, fetch, check and show one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from torch import Tensor
+
+from invint.data.contact_sheet import contact_sheet, save_sheet
+from invint.data.dataset import Dataset, Part
+from invint.data.fetch import Watcher
+from invint.data.registry import (
+    DATASETS,
+    check_files,
+    data_folder,
+    dataset_folder,
+    fetch_dataset,
+    is_here,
+    load_dataset,
+)
+from invint.errors import ConfigError
+
+data_app = typer.Typer(help="List, fetch, check and show data sets.", invoke_without_command=True)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Data folder; else INVINT_DATA, else one in the user's cache."),
+]
+Name = Annotated[str, typer.Argument(help="A data set; `invint data` lists them.")]
+OwnName = Annotated[str, typer.Argument(help="A data set, or folder:PATH or arrays:PATH.")]
+
+
+@data_app.callback(epilog="Examples:  invint data   |   invint data --data-dir /data")
+def data(context: typer.Context, data_dir: DataDir = None) -> None:
+    """List the data sets: size, licence, and whether they are here."""
+    if context.invoked_subcommand is None:
+        Console().print(_list(data_dir))
+        Console().print(f"\ndata folder: {data_folder(data_dir)}", soft_wrap=True, highlight=False)
+    context.obj = data_dir
+
+
+@data_app.command(
+    epilog="Examples:  invint data fetch mnist   |   invint data fetch cifar10 --data-dir /data"
+)
+def fetch(context: typer.Context, name: Name, data_dir: DataDir = None) -> None:
+    """Download what is missing of a data set; go on where an earlier download broke off."""
+    folder = data_dir or context.obj
+    if name in ("folder", "arrays"):
+        raise ConfigError(f"{name} is your own data: there is nothing to fetch")
+    with _progress() as watch:
+        came = fetch_dataset(name, folder, watch=watch)
+    if not DATASETS[name].downloads:
+        print(f"{name} comes with invint: nothing to fetch")
+    else:
+        print(f"{name}: {len(came)} files fetched, all in {dataset_folder(name, folder)}")
+
+
+@data_app.command(
+    epilog="Examples:  invint data check digits   |   invint data check folder:~/pictures"
+)
+def check(context: typer.Context, name: OwnName, data_dir: DataDir = None) -> None:
+    """Read all of a data set: checksums, images per class, shape, fingerprint."""
+    folder, kind = data_dir or context.obj, name.partition(":")[0]
+    published = {} if ":" in name else check_files(kind, folder)
+    dataset = load_dataset(name, folder)
+    for file, known in published.items():
+        print(f"{file}: {'checksum ok' if known else 'no checksum published'}")
+    Console().print(_counts(dataset))
+    print(f"\nimages       {' x '.join(map(str, dataset.image_shape))} (channels, height, width)")
+    print(f"fingerprint  {dataset.fingerprint}")
+    if dataset.note:
+        print(f"note         {dataset.note}")
+
+
+@data_app.command(
+    epilog="Examples:  invint data show digits   |   invint data show cifar10 --augment crop,flip"
+)
+def show(
+    context: typer.Context,
+    name: OwnName,
+    augment: Annotated[str, typer.Option(help="Any of rotate,crop,flip,cutout.")] = "",
+    out: Annotated[Path | None, typer.Option(help="PNG to write; NAME.png by default.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=1024, help="Number of images.")] = 64,
+    seed: Annotated[int, typer.Option(help="Decides which images, and how augmented.")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Write a contact sheet of training images with their labels."""
+    dataset = load_dataset(name, data_dir or context.obj)
+    steps = tuple(step.strip() for step in augment.split(",") if step.strip())
+    images, labels = (
+        _augmented(dataset.train, steps, count, seed) if steps else _drawn(dataset, count, seed)
+    )
+    title = f"{name}, {'augmented: ' + ', '.join(steps) if steps else 'training images'}"
+    title += f" ({dataset.note})" if dataset.note else ""
+    names = [dataset.class_names[label] for label in labels.tolist()]
+    path = out or Path(
+        f"{'-'.join((dataset.name, *steps)).replace(':', '-').replace('/', '-')}.png"
+    )
+    save_sheet(contact_sheet(images, names, title=title), path)
+    print(path)
+
+
+def _list(folder: Path | None) -> Table:
+    table = Table(box=None, header_style="bold")
+    for title in ("name", "what", "images", "classes", "shape", "licence", "download", "here"):
+        table.add_column(title, justify="right" if title == "download" else "left")
+    for name, entry in DATASETS.items():
+        own = name in ("folder", "arrays")
+        size = sum(download.file.size or 0 for download in entry.downloads)
+        here = "" if own else "yes" if is_here(name, folder) else "no"
+        cells = (entry.title, entry.images, entry.classes, entry.shape, entry.licence)
+        table.add_row(name, *cells, f"{size / 1e6:,.0f} MB" if size else "", here)
+    return table
+
+
+def _counts(dataset: Dataset) -> Table:
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    here = {title: part for title, part in parts.items() if part is not None}
+    counts = [_per_class(part, len(dataset.class_names)) for part in here.values()]
+    table = Table(box=None, header_style="bold")
+    table.add_column("class")
+    for title in here:
+        table.add_column(title, justify="right")
+    for number, name in enumerate(dataset.class_names):
+        table.add_row(name, *(f"{each[number]:,}" for each in counts))
+    table.add_row("all", *(f"{sum(each):,}" for each in counts), style="bold")
+    return table
+
+
+def _per_class(part: Part, classes: int) -> list[int]:
+    counts: list[int] = torch.bincount(part.labels, minlength=classes).tolist()
+    return counts
+
+
+def _drawn(dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(dataset.train), generator=generator)[:count]
+    some = dataset.train[chosen]
+    return some.images, some.labels
+
+
+def _augmented(part: Part, steps: tuple[str, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:
+    from invint.data.batches import Batches
+
+    channels = part.images.shape[1]
+    batches = Batches(
+        part,
+        batch_size=count,
+        seed=seed,
+        augment=steps,
+        mean=(0.0,) * channels,
+        std=(1.0,) * channels,
+    )
+    images, labels = next(iter(batches(range(1))))
+    return images, labels
+
+
+@contextmanager
+def _progress() -> Iterator[Watcher]:
+    """Show a bar for each file on stderr."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def watch(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total)
+            progress.update(tasks[name], completed=done, total=total)
+
+        yield watch

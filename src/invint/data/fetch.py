@@ -1,0 +1,255 @@
+"""Bringing official files here: resumed, verified, and either whole or not there.
+
+Nothing in this module prints; a caller that wants to show progress passes a `Watcher`.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+
+from invint.data.archives import File, unpack
+from invint.errors import DataError
+from invint.files import flush_folder
+
+Watcher = Callable[[str, int, int | None], None]
+BLOCK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to fetch, and what is in it if it is an archive.
+
+    Attributes:
+        file: Its official name, size and checksum.
+        urls: Where it is, the official place first; empty if nobody offers it.
+        members: For an archive: the files a loader reads. Nothing else is unpacked.
+        inside: For an archive: the folder its members are in.
+    """
+
+    file: File
+    urls: tuple[str, ...] = ()
+    members: tuple[File, ...] = ()
+    inside: str = ""
+
+    @property
+    def results(self) -> tuple[File, ...]:
+        """The files a loader reads."""
+        return self.members or (self.file,)
+
+    def find(self, folder: Path, name: str) -> Path | None:
+        """Return where a file lies, in the folder or in the archive's own folder inside it."""
+        places = (folder / name, folder / self.inside / name)
+        return next((place for place in places if place.is_file()), None)
+
+    def is_here(self, folder: Path) -> bool:
+        """Tell whether all results are in the folder."""
+        return all(self.find(folder, file.name) for file in self.results)
+
+
+def fetch_files(
+    downloads: tuple[Download, ...],
+    folder: Path,
+    *,
+    owner: str,
+    watch: Watcher | None = None,
+    retries: int = 3,
+    pause: float = 1.0,
+) -> list[str]:
+    """Bring what is missing into a folder; return the names of the files that came.
+
+    A cut connection is taken up again where it broke, in this call or in the next. A second
+    process that fetches into the same folder waits, then uses what the first one brought.
+
+    Args:
+        downloads: What to fetch.
+        folder: Where to; made if it is not there.
+        owner: Name of the data set, for messages.
+        watch: Receives the name of a file, the bytes here so far and those in all.
+        retries: How often a cut connection is taken up again without any progress.
+        pause: Seconds before the first new attempt; doubled each time.
+    """
+    came: list[str] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / ".lock"):
+            for download in downloads:
+                if download.is_here(folder):
+                    continue
+                patience = _Patience(retries, pause)
+                _fetch_one(download, folder, owner, watch or _ignore, patience)
+                came += [file.name for file in download.results]
+    except OSError as error:
+        raise _explained(error, folder, owner) from error
+    return came
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; wait for it. On systems without one, go on."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl  # not on every system
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def verify(path: Path, file: File) -> None:
+    """Raise `DataError` unless the file has its published size and checksum."""
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        raise DataError(f"{path}: expected {file.size:,} bytes, got {size:,}")
+    if file.md5 is not None:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        if found.hexdigest() != file.md5:
+            raise DataError(f"{path}: expected the checksum {file.md5}, got {found.hexdigest()}")
+
+
+@dataclass(frozen=True)
+class _Patience:
+    retries: int
+    pause: float
+
+
+def _ignore(name: str, done: int, total: int | None) -> None:
+    """Watch nothing."""
+
+
+def _fetch_one(
+    download: Download, folder: Path, owner: str, watch: Watcher, patience: _Patience
+) -> None:
+    target = folder / download.file.name
+    was_here = target.is_file()
+    if was_here:
+        verify(target, download.file)
+    else:
+        _from_anywhere(download, target, owner, watch, patience)
+    if download.members:
+        unpack(target, download.members, folder, inside=download.inside)
+        if not was_here:
+            target.unlink()
+
+
+def _from_anywhere(
+    download: Download, target: Path, owner: str, watch: Watcher, patience: _Patience
+) -> None:
+    problems = []
+    for url in download.urls:
+        try:
+            _resume(url, target, download.file, watch, patience)
+        except _UnavailableError as error:
+            problems.append(f"{url}: {error}")
+        else:
+            return
+    reason = "; ".join(problems) or "no place offers it"
+    raise DataError(f"{owner}: cannot fetch {target.name} ({reason}); put it in {target.parent}")
+
+
+class _UnavailableError(Exception):
+    """This address does not give the file."""
+
+
+def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patience) -> None:
+    """Append to the part until it is whole, verify it, and give it its name."""
+    part = target.with_name(f"{target.name}.part")
+    failures, pause = 0, patience.pause
+    while True:
+        before = _size(part)
+        try:
+            _append(url, part, file, watch)
+            break
+        except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
+            _give_up_if_refused(error)
+            failures = failures + 1 if _size(part) <= before else 0
+            if failures > patience.retries or _refused(error):
+                raise _UnavailableError(_reason(error)) from error
+            time.sleep(pause)
+            pause *= 2
+    try:
+        verify(part, file)
+    except DataError as error:
+        part.unlink()
+        raise DataError(f"{error}; what {url} gave is damaged and was removed") from None
+    part.replace(target)
+    flush_folder(target.parent)
+
+
+def _append(url: str, part: Path, file: File, watch: Watcher) -> None:
+    have = _size(part)
+    if have and have == file.size:
+        return
+    headers = {"User-Agent": "invint"} | ({"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=30)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 416:
+            raise
+        if error.headers.get("Content-Range", "") != f"bytes */{have}":
+            part.unlink()  # longer than the file: not a part of it
+            raise ConnectionError("the part on disk is not a part of this file") from error
+        return
+    with response:
+        _copy(response, part, file, watch)
+
+
+def _copy(response: HTTPResponse, part: Path, file: File, watch: Watcher) -> None:
+    resumed = response.status == 206
+    have = _size(part) if resumed else 0
+    length = response.headers.get("Content-Length")
+    total = have + int(length) if length and length.isdigit() else file.size
+    with part.open("ab" if resumed else "wb") as stream:
+        while block := response.read(BLOCK):
+            stream.write(block)
+            have += len(block)
+            watch(file.name, have, total)
+            if file.size is not None and have > file.size:
+                break  # the check of the size says so
+        stream.flush()
+        os.fsync(stream.fileno())
+    if total is not None and have < total:
+        raise ConnectionError(f"cut off after {have:,} of {total:,} bytes")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _give_up_if_refused(error: Exception) -> None:
+    """Let a full disk through, which urllib may have wrapped."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, OSError) and reason.errno in FULL:
+        raise reason
+
+
+def _refused(error: Exception) -> bool:
+    """Tell whether asking again is pointless."""
+    return isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"{error.code} {error.reason}"
+    return str(getattr(error, "reason", error))
+
+
+def _explained(error: OSError, folder: Path, owner: str) -> DataError:
+    if error.errno in FULL:
+        return DataError(
+            f"{owner}: no space left in {folder}; what came is kept: "
+            f"make room and run `invint data fetch {owner}` again"
+        )
+    return DataError(f"{owner}: cannot write to {folder}: {error.strerror or error}")

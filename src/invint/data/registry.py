@@ -1,0 +1,231 @@
+"""The data sets by name: what they are, where their files lie, how they are read."""
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from invint.data.cifar10 import DOWNLOADS as CIFAR10
+from invint.data.cifar10 import load_cifar10
+from invint.data.dataset import Dataset
+from invint.data.digits import load_digits
+from invint.data.fetch import Download, Watcher, fetch_files, verify
+from invint.data.mnist import DOWNLOADS as MNIST
+from invint.data.mnist import load_mnist
+from invint.data.rotated_mnist import DOWNLOADS as ROTMNIST
+from invint.data.rotated_mnist import load_rotated_mnist, regenerate
+from invint.data.stl10 import DOWNLOADS as STL10
+from invint.data.stl10 import load_stl10
+from invint.data.svhn import DOWNLOADS as SVHN
+from invint.data.svhn import RECROPPED_DOWNLOADS, load_recropped_svhn, load_svhn
+from invint.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a data set before it is read.
+
+    Attributes:
+        title: What it is, in a few words.
+        load: Takes its folder to the data set; the user's path, for `folder` and `arrays`.
+        images: Training and test images.
+        classes: Number of classes.
+        shape: Size and channels of an image.
+        licence: What its makers say of its use.
+        downloads: Its official files.
+        home: The folder its files lie in, if not one of its own name.
+        note: What a table must say beside figures from it.
+    """
+
+    title: str
+    load: Callable[[Path], Dataset]
+    images: str
+    classes: str
+    shape: str
+    licence: str
+    downloads: tuple[Download, ...] = ()
+    home: str = ""
+    note: str = ""
+
+
+def _digits(_: Path) -> Dataset:
+    return load_digits()
+
+
+def _folder(path: Path) -> Dataset:
+    from invint.data.folder import load_folder
+
+    return load_folder(path)
+
+
+def _arrays(path: Path) -> Dataset:
+    from invint.data.arrays import load_arrays
+
+    return load_arrays(path)
+
+
+RECROPPED, REGENERATED = "SVHN, re-cropped", "regenerated from MNIST"
+BSD, BY_SA, NONE = "BSD-3-Clause", "CC BY-SA 3.0", "none stated"
+NON_COMMERCIAL, RESEARCH = "non-commercial use", "none stated; ImageNet terms"
+OWN = ("your own", "your own", "your own", "your own")
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(
+        "scikit-learn's digits, turned", _digits, "1,000 + 797", "10", "20x20 grey", BSD
+    ),
+    "mnist": Entry("MNIST", load_mnist, "60,000 + 10,000", "10", "28x28 grey", BY_SA, MNIST),
+    "rotmnist": Entry(
+        "Rotated MNIST", load_rotated_mnist, "12,000 + 50,000", "10", "28x28 grey", NONE, ROTMNIST
+    ),
+    "rotmnist-regenerated": Entry(
+        "Rotated MNIST, made anew from MNIST",
+        regenerate,
+        "12,000 + 50,000",
+        "10",
+        "28x28 grey",
+        BY_SA,
+        MNIST,
+        "mnist",
+        REGENERATED,
+    ),
+    "svhn": Entry(
+        "Street View House Numbers",
+        load_svhn,
+        "73,257 + 26,032",
+        "10",
+        "32x32 colour",
+        NON_COMMERCIAL,
+        SVHN,
+    ),
+    "svhn-recropped": Entry(
+        "SVHN, other crops in the same layout",
+        load_recropped_svhn,
+        "any",
+        "10",
+        "32x32 colour",
+        NON_COMMERCIAL,
+        RECROPPED_DOWNLOADS,
+        "",
+        RECROPPED,
+    ),
+    "cifar10": Entry(
+        "CIFAR-10, binary version",
+        load_cifar10,
+        "50,000 + 10,000",
+        "10",
+        "32x32 colour",
+        NONE,
+        CIFAR10,
+    ),
+    "stl10": Entry(
+        "STL-10, labelled images",
+        load_stl10,
+        "5,000 + 8,000",
+        "10",
+        "96x96 colour",
+        RESEARCH,
+        STL10,
+    ),
+    "folder": Entry("folder:PATH, a folder per class or a CSV", _folder, *OWN),
+    "arrays": Entry("arrays:PATH, an .npz file", _arrays, *OWN),
+}
+
+
+def load_dataset(name: str, folder: Path | None = None) -> Dataset:
+    """Read a data set; never downloads.
+
+    Args:
+        name: One of `DATASETS`; the user's own as `folder:PATH` or `arrays:PATH`.
+        folder: The data folder, in which each set has a folder; see `data_folder`.
+
+    Example:
+        >>> load_dataset("digits").image_shape
+        (1, 20, 20)
+    """
+    kind, _, path = name.partition(":")
+    entry = find_entry(kind)
+    own = kind in ("folder", "arrays")
+    if own != bool(path):
+        raise ConfigError(
+            f"{name}: name the path after a colon, as {kind}:PATH"
+            if own
+            else f"{name}: {kind} takes no path; --data-dir or INVINT_DATA says where its files are"
+        )
+    home = Path(path).expanduser() if own else dataset_folder(name, folder)
+    for download in entry.downloads:
+        _refuse_if_missing(download, home, name)
+    try:
+        return entry.load(home)
+    except OSError as error:
+        raise DataError(
+            f"{name}: cannot read {error.filename or home}: {error.strerror}"
+        ) from error
+
+
+def fetch_dataset(
+    name: str, folder: Path | None = None, *, watch: Watcher | None = None
+) -> list[str]:
+    """Download what is missing of a set; return the names of the files that came.
+
+    Args:
+        name: One of `DATASETS`.
+        folder: The data folder; see `data_folder`.
+        watch: Receives the name of a file, the bytes here so far and those in all.
+    """
+    downloads = find_entry(name).downloads
+    if not downloads:
+        return []
+    return fetch_files(downloads, dataset_folder(name, folder), owner=name, watch=watch)
+
+
+def check_files(name: str, folder: Path | None = None) -> dict[str, bool]:
+    """Verify size and checksum of every file; tell by name whether a checksum is published."""
+    home = dataset_folder(name, folder)
+    published = {}
+    for download in find_entry(name).downloads:
+        _refuse_if_missing(download, home, name)
+        for file in download.results:
+            verify(download.find(home, file.name) or home / file.name, file)
+            published[file.name] = file.md5 is not None
+    return published
+
+
+def is_here(name: str, folder: Path | None = None) -> bool:
+    """Tell whether all files of a set are in the data folder."""
+    home = dataset_folder(name, folder)
+    return all(download.is_here(home) for download in find_entry(name).downloads)
+
+
+def find_entry(name: str) -> Entry:
+    """Return what is known of a set, or raise `ConfigError` with the nearest name."""
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"no data set {name!r}; {hint}`invint data` lists all")
+    return DATASETS[name]
+
+
+def dataset_folder(name: str, folder: Path | None = None) -> Path:
+    """Return the folder that holds the files of a set."""
+    return data_folder(folder) / (find_entry(name).home or name)
+
+
+def data_folder(folder: Path | None = None) -> Path:
+    """Return the data folder: the one given, else `INVINT_DATA`, else one in the user's cache."""
+    if folder is not None:
+        return folder
+    if chosen := os.environ.get("INVINT_DATA"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "invint"
+
+
+def _refuse_if_missing(download: Download, home: Path, name: str) -> None:
+    for file in download.results:
+        if download.find(home, file.name) is None:
+            if not download.urls:
+                raise DataError(f"{name}: {file.name} is not in {home}; put it there")
+            raise DataError(
+                f"{name}: {file.name} is not in {home}; `invint data fetch {name}` downloads it, "
+                f"or put {download.file.name} there ({download.urls[0]})"
+            )

@@ -41,9 +41,9 @@ def subset(
 ) -> Int64[Tensor, " m"]:
     """Choose images with the class ratios of the whole, and at least one of each class.
 
-    The share of each class is rounded down or up, but never to nothing. Subsets of one seed are
-    nested: the larger contains the smaller. Groups are taken whole, so that with them the size
-    is met as nearly as the next group allows, and class ratios likewise.
+    The share of each class is rounded down or up; where it is less than one image, the class gets
+    one at the expense of others. Subsets of one seed are nested: the larger contains the smaller.
+    Groups are taken whole: size and class ratios are then met as nearly as the groups allow.
 
     Args:
         labels: Class of each image.
@@ -133,9 +133,8 @@ def _in_order(
 
     First comes a unit of each class. Then the j-th image of a class with n_c of n images may come
     once its share s·n_c/n of s images exceeds j - 1 and is due when it reaches j; of the classes
-    that may come, the one due first does. For single images this keeps each class within one
-    image of its share (Steiner and Yeomans 1993), which no rounding of shares size by size does
-    without taking images back as the size grows.
+    that may come, the one due first does. Single images are then never late where every share is
+    at least one (the windows and the rule are those of fair scheduling: Baruah et al. 1996).
     """
     kinds, labels = np.unique(labels, return_inverse=True)
     counts = np.bincount(labels)
@@ -148,7 +147,7 @@ def _in_order(
         np.add.at(taken, labels[unit], 1)
         return unit
 
-    for kind in favoured:
+    for kind in favoured.tolist():
         if not taken[kind] and queues[kind]:
             yield take(kind)
     total = int(counts.sum())
@@ -177,5 +176,5 @@ def _check_classes(labels: Tensor, numbers: Tensor, where: str) -> None:
     if missing:
         raise DataError(
             f"{where} leave out class {missing[0]} ({int((labels == missing[0]).sum())} images); "
-            "add images or groups of it, or leave the class out"
+            "ask for other sizes, add images or groups of it, or leave the class out"
         )

@@ -23,7 +23,7 @@ class RunError(InvintError, RuntimeError):
     """A run cannot go on; what it had done so far is kept."""
 
 
-class Interrupted(InvintError):
+class Interrupted(InvintError):  # noqa: N818
     """The user stopped a run; it can be gone on with."""
 
 

@@ -33,8 +33,9 @@ def model_file(source: str | Path) -> Path:
 def evaluate_model(model: LoadedModel, part: Part) -> Scores:
     """Count the wrong answers of a network on images as they are stored."""
     channels = part.images.shape[1]
-    nothing = {"mean": (0.0,) * channels, "std": (1.0,) * channels}
-    found = [(model(x), y) for x, y in test_batches(part, batch_size=BATCH, **nothing)]
+    zeros, ones = (0.0,) * channels, (1.0,) * channels  # the model normalises
+    batches = test_batches(part, batch_size=BATCH, mean=zeros, std=ones)
+    found = [(model(images), labels) for images, labels in batches]
     logits, labels = (torch.cat(each) for each in zip(*found, strict=True))
     return scores_of(logits, labels)
 

@@ -117,5 +117,5 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data))
     return digest.hexdigest()

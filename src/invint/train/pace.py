@@ -59,9 +59,11 @@ def learning_rate(
     $\eta d^{\lfloor t/T \rfloor}$, and `milestones` multiplies by $d$ at each of several epochs.
     """
     if decay == "exponential":
-        return lr * factor ** (epoch / epochs[0])
-    if decay == "step":
-        return lr * factor ** math.floor(epoch / epochs[0] + 1e-9)
-    if decay == "milestones":
-        return lr * factor ** sum(epoch + 1e-9 >= each for each in epochs)
-    raise ConfigError(f"no decay {decay!r}; there are exponential, step and milestones")
+        power = epoch / epochs[0]
+    elif decay == "step":
+        power = math.floor(epoch / epochs[0] + 1e-9)
+    elif decay == "milestones":
+        power = sum(epoch + 1e-9 >= each for each in epochs)
+    else:
+        raise ConfigError(f"no decay {decay!r}; there are exponential, step and milestones")
+    return lr * math.pow(factor, power)

@@ -3,10 +3,26 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
-from invint.nn import Monomials
+from invint.nn import MonomialIntegration, Monomials
+from invint.nn.monomials import default_distance
 from invint.recipes.recipe import Recipe
-from invint.run.building import Images
+from invint.run.building import Images, make_card, mixed
+from invint.selection import (
+    best,
+    check_plan,
+    connectivity,
+    exchange,
+    features_of_maps,
+    find_monomials,
+    initial_monomials,
+    magnitude,
+    maps_of,
+    prune,
+    selection_event,
+)
+from invint.selection.prune import first_dense
 from invint.train.pace import Pace
 
 if TYPE_CHECKING:
@@ -18,29 +34,117 @@ class Selector:
 
     Args:
         recipe: Says how.
-        pace: Says when.
+        images: Say how large the map under the head is.
+        seed: Of the monomials drawn.
     """
 
-    def __init__(self, recipe: Recipe, pace: Pace) -> None:
-        self.recipe, self.pace = recipe, pace
-        self.first_head = recipe.model.head
-        self.marks: tuple[int, ...] = ()
+    def __init__(self, recipe: Recipe, images: Images, seed: int) -> None:
+        self.recipe, self.choice, self.seed = recipe, recipe.selection, seed
+        self.exchanges = self.choice.method == "lse"
+        self.head = _probe(recipe, images) if recipe.model.head == "monomials" else None
+        choice = {key: value for key, value in vars(self.choice).items() if key != "method"}
+        check_plan(
+            method=self.choice.method,
+            head=recipe.model.head,
+            epochs=recipe.train.epochs,
+            max_distance=None if self.head is None else default_distance(self.head.size),
+            **choice,
+        )
 
-    @classmethod
-    def of(cls, recipe: Recipe, pace: Pace) -> "Selector":
-        """Return the selector of a recipe."""
-        return cls(recipe, pace)
+    @property
+    def first_head(self) -> str | None:
+        """The head a run begins with: pooling, where monomials are exchanged after pre-training."""
+        return "max" if self.exchanges else self.recipe.model.head
 
-    def select(self, run: "Run") -> dict[str, Any] | None:
-        """Select if it is time, and return the log entry."""
-        del run
-        return None
+    def first_monomials(self) -> Monomials | None:
+        """Return the monomials a run begins with, if any."""
+        return None if self.head is None or self.exchanges else self._drawn(self.choice.start)
+
+    def marks(self, pace: Pace) -> list[int]:
+        """Return the steps before which something is chosen."""
+        if self.exchanges:
+            return [pace.step_at(self.choice.pretrain)]
+        return [pace.step_at(epoch) for epoch, _ in self.choice.steps]
+
+    def select(self, run: "Run") -> list[dict[str, Any]]:
+        """Choose what is due, and return the lines for the log."""
+        entries = []
+        marks = self.marks(run.pace)
+        while run.selected < len(marks) and run.step >= marks[run.selected]:
+            entries.append(self._exchange(run) if self.exchanges else self._prune(run))
+            run.selected += 1
+        return entries
+
+    def _prune(self, run: "Run") -> dict[str, Any]:
+        """Keep the monomials with the highest scores."""
+        _, count = self.choice.steps[run.selected]
+        _, _, head = find_monomials(run.network)
+        before = head.monomials
+        if self.choice.method == "magnitude":
+            scores = magnitude(first_dense(run.network)[1].weight, len(before))
+        else:
+            scores = connectivity(run.network, run.training_images(), cross_entropy)
+        kept = best(scores, count)
+        prune(run.network, run.optimizer, kept)
+        run.rebuilt()
+        return self._entry(run, scores.tolist(), kept, None if run.selected else before)
+
+    def _exchange(self, run: "Run") -> dict[str, Any]:
+        """Put monomials in the place of pooling, chosen by least squares on what it was given."""
+        if self.head is None:
+            raise RuntimeError("exchanging without monomials, which check_plan refuses")
+        maps, labels = maps_of(run.network, run.training_images())
+        start, candidates = self._drawn(self.choice.start), iter(self._candidates())
+        found = exchange(
+            features_of_maps(self.head.to(maps.device), maps),
+            labels,
+            start,
+            lambda: next(candidates),
+            ridge=self.choice.ridge,
+            patience=self.choice.patience,
+            candidates=self.choice.candidates,
+        )
+        pretrained = run.network.features.state_dict()
+        run.build("monomials", found.monomials)
+        run.network.features.load_state_dict(pretrained)
+        everything = list(range(len(start)))
+        entry = self._entry(run, list(found.costs), everything, start)
+        tried = {"tried": len(found.accepted), "accepted": sum(found.accepted)}
+        return entry | tried | {"objective": [found.objectives[0], found.objectives[-1]]}
+
+    def _entry(
+        self, run: "Run", scores: list[float], kept: list[int], start: Monomials | None
+    ) -> dict[str, Any]:
+        return selection_event(
+            epoch=round(run.pace.epoch_at(run.step), 6),
+            step=run.step,
+            method=self.choice.method,
+            scores=scores,
+            kept=kept,
+            monomials=find_monomials(run.network)[2].monomials,
+            start=start,
+        )
+
+    def _candidates(self) -> list[Monomials]:
+        drawn = self._drawn(self.choice.candidates, kind="random", purpose="candidates")
+        return [drawn.keep([number]) for number in range(len(drawn))]
+
+    def _drawn(
+        self, count: int, *, kind: str | None = None, purpose: str = "monomials"
+    ) -> Monomials:
+        if self.head is None:
+            raise RuntimeError("drawing monomials for a head without them")
+        return initial_monomials(
+            kind or self.choice.initial,
+            count,
+            max_distance=default_distance(self.head.size),
+            max_power=self.head.group.order,
+            generator=torch.Generator().manual_seed(mixed(purpose, self.seed)),
+        )
 
 
-def initial(recipe: Recipe, images: Images, seed: int) -> Monomials | None:
-    """Return the monomials a run begins with."""
-    del recipe, images, seed
-    return None
-
-
-__unused = torch
+def _probe(recipe: Recipe, images: Images) -> MonomialIntegration:
+    """Return the head of the recipe's network, with one monomial: its size and group count."""
+    with torch.random.fork_rng(devices=[]):
+        network = make_card(recipe, images, monomials=1, head="monomials").build()
+    return find_monomials(network)[2]

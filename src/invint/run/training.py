@@ -27,7 +27,7 @@ from invint.run.faults import check_finite, explained, stop_on_signal
 from invint.run.finishing import finish
 from invint.run.folder import FORMAT_VERSION, RunFolder
 from invint.run.processes import Team, synchronize, team
-from invint.run.selecting import Selector, initial
+from invint.run.selecting import Selector
 from invint.run.watch import Watch
 from invint.train.checkpoint import (
     Checkpoint,
@@ -115,8 +115,8 @@ class Run:
         self.began, self.seconds_before = time.monotonic(), 0.0
         self.saved_at = time.monotonic()
         self.watch = Watch()
-        self.selector = Selector.of(recipe, self.pace)
-        self.build(self.selector.first_head, initial(recipe, images, seed))
+        self.selector = Selector(recipe, images, seed)
+        self.build(self.selector.first_head, self.selector.first_monomials())
 
     @cached_property
     def pace(self) -> Pace:
@@ -149,6 +149,10 @@ class Run:
             momentum=train.momentum,
             weight_decay=train.weight_decay,
         )
+        self.rebuilt()
+
+    def rebuilt(self) -> None:
+        """Forget what was compiled for the network as it was."""
         self.__dict__.pop("objective", None)
 
     @cached_property
@@ -208,7 +212,7 @@ class Run:
     def segments(self) -> Iterator[tuple[int, int]]:
         """Yield the steps between epochs and selections that are still to be made."""
         epochs = (float(number) for number in range(1, math.ceil(self.pace.epochs) + 1))
-        marks = {0, self.pace.steps, *self.selector.marks}
+        marks = {0, self.pace.steps, *self.selector.marks(self.pace)}
         marks |= {self.pace.step_at(epoch) for epoch in epochs}
         steps = sorted(mark for mark in marks if mark <= self.pace.steps)
         for start, stop in pairwise(steps):
@@ -282,10 +286,14 @@ class Run:
 
     def select(self) -> None:
         """Choose monomials, if this is the step for it."""
-        entry = self.selector.select(self)
-        if entry is not None and self.processes.leads:
-            self.folder.log(entry)
-            self.watch.logged(entry)
+        for entry in self.selector.select(self):
+            if self.processes.leads:
+                self.folder.log(entry)
+                self.watch.logged(entry)
+
+    def training_images(self) -> Iterator[Batch]:
+        """Return the images trained on, once and as they are."""
+        return self.in_order(self.images.dataset.train, self.images.chosen)
 
     def record(self) -> None:
         """Log the epoch that is over, and keep the weights if validation likes them best."""

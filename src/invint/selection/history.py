@@ -1,0 +1,180 @@
+"""What a run wrote down about its selection, and reading it again."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from invint.errors import ConfigError, DataError
+from invint.nn.monomials import Monomials
+
+TABLES = ("distances", "angles", "exponents")
+
+
+@dataclass(frozen=True)
+class SelectionStep:
+    """One step of a selection.
+
+    Attributes:
+        epoch: When it was.
+        step: Training steps done by then.
+        method: How the scores were found.
+        numbers: The monomials before it, by their numbers at the start of the run.
+        scores: One for each of them.
+        kept: The survivors, by their numbers at the start of the run.
+        monomials: The survivors, with exponents as they were then.
+    """
+
+    epoch: float
+    step: int
+    method: str
+    numbers: tuple[int, ...]
+    scores: tuple[float, ...]
+    kept: tuple[int, ...]
+    monomials: Monomials
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """The place of each monomial by score, by its number at the start; the highest is 1."""
+        order = sorted(range(len(self.scores)), key=lambda place: -self.scores[place])
+        return {self.numbers[place]: rank for rank, place in enumerate(order, start=1)}
+
+
+@dataclass(frozen=True)
+class History:
+    """The selection of a run.
+
+    Attributes:
+        run: Its folder.
+        start: The monomials it started with.
+        steps: What was done, in order.
+        trained: The monomials of the final network; none before the run is complete.
+    """
+
+    run: Path
+    start: Monomials
+    steps: tuple[SelectionStep, ...]
+    trained: Monomials | None
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """The monomials left, by their numbers at the start."""
+        return self.steps[-1].kept if self.steps else tuple(range(len(self.start)))
+
+    @property
+    def final(self) -> Monomials:
+        """The monomials left, as trained, or as they were at the last step."""
+        if self.trained is not None:
+            return self.trained
+        return self.steps[-1].monomials if self.steps else self.start
+
+
+def selection_event(
+    *,
+    epoch: float,
+    step: int,
+    method: str,
+    scores: Sequence[float],
+    kept: Sequence[int],
+    monomials: Monomials,
+    start: Monomials | None = None,
+) -> dict[str, Any]:
+    """Return the line of the log about one step of a selection, as plain data.
+
+    Args:
+        epoch: When it was.
+        step: Training steps done by then.
+        method: How the scores were found.
+        scores: One for each monomial before it.
+        kept: Numbers of the survivors, among the monomials before it.
+        monomials: The survivors.
+        start: All monomials before it; to be given with the first step.
+    """
+    event: dict[str, Any] = {"event": "selection", "epoch": epoch, "step": step, "method": method}
+    event |= {"kept": list(kept), "scores": list(scores), "monomials": monomials.to_dict()}
+    return event if start is None else event | {"start": start.to_dict()}
+
+
+def read_history(run: Path) -> History:
+    """Read the selection of a run from its folder, complete or not.
+
+    A run without selection has no steps and starts, as far as its folder tells, with the monomials
+    it ends with.
+
+    Args:
+        run: Folder of the run, with `log.jsonl`, and `model.safetensors` when it is complete.
+    """
+    events = _events(run)
+    trained = _trained(run)
+    if not events:
+        if trained is None:
+            raise DataError(
+                f"{run}: neither its log nor its model has monomials; expected the folder of a run "
+                "with the head 'monomials'"
+            )
+        return History(run, trained, (), trained)
+    try:
+        start = Monomials.from_dict(events[0]["start"])
+        steps = _steps(events, len(start))
+    except (ConfigError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run / 'log.jsonl'}: a selection in it is damaged ({error!r})") from error
+    if trained is not None and len(trained) != len(steps[-1].kept):
+        raise DataError(
+            f"{run}: the log ends with {len(steps[-1].kept)} monomials, the model has "
+            f"{len(trained)}; they are not of one run"
+        )
+    return History(run, start, steps, trained)
+
+
+def _events(run: Path) -> list[dict[str, Any]]:
+    """Return the selections of the log; of those a resumed run did twice the later."""
+    path = run / "log.jsonl"
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read; expected the folder of a run") from error
+    events: dict[float, dict[str, Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            if entry.get("event") == "selection":
+                events[entry["step"]] = entry
+        except (ValueError, AttributeError, KeyError) as error:
+            if number < len(lines):  # the last may have been cut by a kill
+                raise DataError(f"{path}: line {number} is damaged") from error
+    return [events[step] for step in sorted(events)]
+
+
+def _steps(events: Sequence[dict[str, Any]], count: int) -> tuple[SelectionStep, ...]:
+    steps = []
+    numbers = tuple(range(count))
+    for event in events:
+        scores = tuple(map(float, event["scores"]))
+        kept = tuple(numbers[number] for number in event["kept"])
+        monomials = Monomials.from_dict(event["monomials"])
+        if len(scores) != len(numbers) or len(monomials) != len(kept):
+            raise ValueError(f"{len(scores)} scores of {len(numbers)} monomials, {len(kept)} kept")
+        when = float(event["epoch"]), int(event["step"]), str(event["method"])
+        steps.append(SelectionStep(*when, numbers, scores, kept, monomials))
+        numbers = kept
+    return tuple(steps)
+
+
+def _trained(run: Path) -> Monomials | None:
+    """Return the monomials among the tensors of the final network, if it has any."""
+    path = run / "model.safetensors"
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.endswith("exponents")]  # noqa: SIM118
+            if len(names) != 1:
+                return None
+            stem = names[0].removesuffix("exponents")
+            tables = {name: file.get_tensor(stem + name).tolist() for name in TABLES}
+    except SafetensorError as error:
+        raise DataError(f"{path}: it is not a safetensors file, or only a part of one") from error
+    return Monomials.from_dict(tables)

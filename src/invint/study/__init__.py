@@ -1,0 +1,1 @@
+"""Many runs together: what is in their folders, statistics over seeds, tables."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,17 +69,16 @@ def draw_monomials(axes: Axes, history: History) -> None:
     """
     numbers, now = history.survivors, history.final
     start = history.start.keep(numbers)
-    for row, number in enumerate(numbers):
+    for row in range(len(numbers)):
         height = len(numbers) - 1 - row
         axes.axhline(height, color=GREY, linewidth=0.8, zorder=0)
         for table, filled in ((start, False), (now, True)):
             _draw_factors(axes, table, row, height, filled=filled)
         _label_angles(axes, now, row, height)
-        axes.annotate(
-            f"{number}", (0, height), (-26, 0), textcoords="offset points", va="center", ha="right"
-        )
     farthest = max(max(row) for row in now.distances)
-    axes.set(xlabel="distance on the ray, pixels", yticks=[], ylim=(-0.8, len(numbers) - 0.2))
+    axes.set(xlabel="distance on the ray, pixels", ylim=(-0.8, len(numbers) - 0.2))
+    axes.set_yticks(range(len(numbers)), [str(number) for number in reversed(numbers)])
+    axes.tick_params(axis="y", length=0)
     axes.set_xlim(-0.6, farthest + 0.6)
     axes.set_xticks(range(math.floor(farthest) + 1))
     _strip(axes, "left")
@@ -112,7 +111,7 @@ def draw_scores(axes: Axes, history: History) -> None:
     )
     axes.set_xlim(-0.3, len(history.steps) - 0.6)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.set_ylabel(f"{history.steps[-1].method}, share of the highest")
+    axes.set_ylabel(f"{history.steps[-1].method} / highest")
     axes.set_title("scores: survivors blue, dropped grey", loc="left", fontsize=10)
     _strip(axes)
 
@@ -121,7 +120,7 @@ def draw_overlap(axes: Axes, histories: Sequence[History]) -> None:
     """Draw which share of their combinations of distances every two runs have in common."""
     values = {pair: overlap(pair[0].final, pair[1].final) for pair in pairs(histories)}
     chance = [chance_overlap(*pair) for pair in values]
-    _matrix(axes, histories, values)
+    _matrix(axes, histories, values, colours="Blues", lowest=0)
     mean, blind = sum(values.values()) / len(values), sum(chance) / len(chance)
     axes.set_title(
         f"common distances: {mean:.2f} on average, {blind:.2f} by chance", loc="left", fontsize=10
@@ -132,7 +131,7 @@ def draw_correlation(axes: Axes, histories: Sequence[History]) -> None:
     """Draw the rank correlation of the scores of every two runs at their first step."""
     values = {pair: rank_correlation(*pair) for pair in pairs(histories)}
     known = [value for value in values.values() if value is not None]
-    _matrix(axes, histories, values)
+    _matrix(axes, histories, values, colours="RdBu", lowest=-1)
     mean = f"{sum(known) / len(known):+.2f} on average" if known else "too few in common"
     axes.set_title(f"rank correlation of first scores: {mean}", loc="left", fontsize=10)
 
@@ -159,7 +158,7 @@ def _label_angles(axes: Axes, monomials: Monomials, row: int, height: float) -> 
             axes.annotate(
                 f"{math.degrees(angle):.0f}°",
                 (distance, height),
-                (0, 7),
+                (0, 10),
                 textcoords="offset points",
                 ha="center",
                 fontsize=7,
@@ -211,7 +210,14 @@ def _when(history: History, number: int) -> str:
     return f"epoch {step.epoch:g}\n{len(step.numbers)} → {len(step.kept)}"
 
 
-def _matrix(axes: Axes, histories: Sequence[History], values: dict[Any, float | None]) -> None:
+def _matrix(
+    axes: Axes,
+    histories: Sequence[History],
+    values: Mapping[Any, float | None],
+    *,
+    colours: str,
+    lowest: float,
+) -> None:
     names = [_name(history) for history in histories]
     count = len(names)
     grid = [[math.nan] * count for _ in names]
@@ -220,9 +226,9 @@ def _matrix(axes: Axes, histories: Sequence[History], values: dict[Any, float | 
         row, column = numbers[id(second)], numbers[id(first)]
         grid[row][column] = math.nan if value is None else value
         shown = "–" if value is None else f"{value:.2f}"
-        colour = "white" if value is not None and value > 0.6 else "black"
+        colour = "white" if value is not None and abs(value) > 0.6 else "black"
         axes.text(column, row, shown, ha="center", va="center", fontsize=8, color=colour)
-    axes.imshow(grid, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(grid, cmap=colours, vmin=lowest, vmax=1, aspect="auto")
     axes.set_xticks(range(count - 1), names[:-1])
     axes.set_yticks(range(1, count), names[1:])
     axes.set_xlim(-0.5, count - 1.5)

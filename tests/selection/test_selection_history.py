@@ -1,0 +1,203 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer import Typer
+from typer.testing import CliRunner
+
+from invint import ConfigError, create_model
+from invint.cli.monomials import monomials as command
+from invint.errors import DataError
+from invint.nn import Monomials
+from invint.selection import best, prune, read_history, selection_event
+from invint.selection.figures import selection_figure
+from invint.selection.prune import find_monomials
+from invint.selection.stability import chance_overlap, overlap, rank_correlation
+
+app = Typer()
+app.command()(command)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def write_run(folder: Path, seed: int = 0, *, counts: tuple[int, ...] = (6, 3)) -> Monomials:
+    """Write the log and model of a run that goes from 12 monomials down, and return these 12."""
+    generator = seeded(seed)
+    start = now = Monomials.random(12, max_distance=3, generator=generator)
+    network = create_model("sfcnn-small", head="monomials", head_options={"monomials": start})
+    lines = [{"epoch": 1.0, "step": 10, "loss": 2.0}]
+    for number, count in enumerate(counts):
+        scores = torch.rand(len(now), generator=generator)
+        kept = best(scores, count)
+        prune(network, None, kept)
+        now = find_monomials(network)[2].monomials
+        lines.append(
+            selection_event(
+                epoch=5.0 * (number + 1),
+                step=50 * (number + 1),
+                method="magnitude",
+                scores=scores.tolist(),
+                kept=kept,
+                monomials=now,
+                start=None if number else start,
+            )
+        )
+    folder.mkdir(parents=True)
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with torch.no_grad():
+        find_monomials(network)[2].exponents.add_(0.125)
+    save_file(network.state_dict(), folder / "model.safetensors")
+    return start
+
+
+def test_numbers_are_those_at_the_start(tmp_path: Path) -> None:
+    start = write_run(tmp_path / "0")
+    history = read_history(tmp_path / "0")
+    assert history.start == start
+    assert [step.epoch for step in history.steps] == [5, 10]
+    assert history.steps[0].numbers == tuple(range(12))
+    assert history.steps[1].numbers == history.steps[0].kept
+    assert set(history.survivors) < set(history.steps[1].numbers)
+    expected = torch.tensor(start.keep(history.survivors).exponents) + 0.125
+    torch.testing.assert_close(torch.tensor(history.final.exponents), expected)
+    assert history.final.distances == start.keep(history.survivors).distances
+
+
+def test_ranks_follow_the_scores(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    step = read_history(tmp_path / "0").steps[1]
+    by_score = sorted(zip(step.scores, step.numbers, strict=True), reverse=True)
+    assert [step.ranks[number] for _, number in by_score] == [1, 2, 3, 4, 5, 6]
+    assert {number for number, rank in step.ranks.items() if rank <= 3} == set(step.kept)
+
+
+def test_a_run_that_was_killed_and_resumed_counts_each_step_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    log = tmp_path / "0" / "log.jsonl"
+    whole = read_history(tmp_path / "0")
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([*lines, lines[2], lines[2][:40]]))
+    assert read_history(tmp_path / "0").steps == whole.steps
+
+
+def test_a_run_under_way_shows_the_exponents_of_its_last_step(tmp_path: Path) -> None:
+    start = write_run(tmp_path / "0")
+    (tmp_path / "0" / "model.safetensors").unlink()
+    history = read_history(tmp_path / "0")
+    assert history.trained is None
+    torch.testing.assert_close(
+        torch.tensor(history.final.exponents),
+        torch.tensor(start.keep(history.survivors).exponents),
+    )
+
+
+def test_a_run_without_selection_shows_what_it_has(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", counts=())
+    history = read_history(tmp_path / "0")
+    assert history.steps == ()
+    assert history.survivors == tuple(range(12))
+    assert history.final == history.start
+    done = CliRunner().invoke(app, [str(tmp_path / "0")])
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 14
+
+
+def test_overlap_counts_combinations_regardless_of_order() -> None:
+    def with_distances(*rows: tuple[float, ...]) -> Monomials:
+        zeros = tuple((0.0,) * 3 for _ in rows)
+        return Monomials(tuple((0.0, *row) for row in rows), zeros, zeros)
+
+    first = with_distances((1, 2), (3, 3), (1, 1))
+    second = with_distances((2, 1), (3, 3), (3, 3))
+    assert overlap(first, second) == 2 / 4  # (1, 2) and one of two (3, 3), out of four
+    assert overlap(first, first) == 1
+
+
+def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
+    from scipy.stats import spearmanr
+
+    for seed in (0, 1):
+        write_run(tmp_path / str(seed), seed)
+    first, second = (read_history(tmp_path / str(seed)) for seed in (0, 1))
+    tables = []
+    for history in (first, second):
+        table: dict[tuple[float, ...], list[float]] = {}
+        for row, score in zip(history.start.distances, history.steps[0].scores, strict=True):
+            table.setdefault(tuple(sorted(row)), []).append(score)
+        tables.append({key: sum(values) / len(values) for key, values in table.items()})
+    common = [key for key in tables[0] if key in tables[1]]
+    expected = spearmanr(*([table[key] for key in common] for table in tables)).statistic
+    assert rank_correlation(first, second) == pytest.approx(expected)
+    assert rank_correlation(first, first) == pytest.approx(1)
+    assert 0 < chance_overlap(first, second) < 1
+
+
+@pytest.mark.slow
+def test_the_command_prints_scores_ranks_and_agreement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    for seed in (0, 1, 2):
+        write_run(tmp_path / str(seed), seed)
+    runs = [str(tmp_path / str(seed)) for seed in (0, 1, 2)]
+    figure = tmp_path / "figures" / "chosen.png"
+    done = CliRunner().invoke(app, [*runs, "--out", str(figure)])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].strip() == runs[0]
+    assert "magnitude at epoch 5, 12 → 6" in lines[1]
+    history = read_history(Path(runs[0]))
+    shown = [int(line.split()[0]) for line in lines[2:14]]
+    assert set(shown[:3]) == set(history.survivors)
+    assert sorted(shown) == list(range(12))
+    assert [line.split("(")[-1].strip() for line in lines[2:8]] == [
+        f"{rank})" for rank in range(1, 7)
+    ]
+    start, trained = history.start.exponents[shown[0]], history.final.exponents
+    assert f"{start[0]:.2f} {start[1]:.2f} {start[2]:.2f}" in lines[2]
+    assert " ".join(f"{b:.2f}" for b in trained[history.survivors.index(shown[0])]) in lines[2]
+    assert sum(" and " in line for line in lines) == 3
+    assert figure.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("content", ["", '{"epoch": 1.0}\n'])
+def test_a_folder_without_monomials_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "log.jsonl").write_text(content)
+    with pytest.raises(DataError, match="neither its log nor its model has monomials"):
+        read_history(tmp_path)
+
+
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"log.jsonl: cannot be read; expected the folder of a run"):
+        read_history(tmp_path)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    folder = tmp_path / "0"
+    lines = (folder / "log.jsonl").read_text().splitlines(keepends=True)
+    (folder / "log.jsonl").write_text("".join([lines[0], "{\n", *lines[1:]]))
+    with pytest.raises(DataError, match=r"log.jsonl: line 2 is damaged"):
+        read_history(folder)
+    (folder / "log.jsonl").write_text("".join([lines[0], lines[2]]))  # the first one is missing
+    with pytest.raises(DataError, match=r"a selection in it is damaged \(KeyError\('start'\)\)"):
+        read_history(folder)
+    (folder / "log.jsonl").write_text("".join(lines[:2]))
+    with pytest.raises(DataError, match="the log ends with 6 monomials, the model has 3"):
+        read_history(folder)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(DataError, match="not a safetensors file, or only a part of one"):
+        read_history(folder)
+
+
+def test_figures_without_runs_or_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no run to draw"):
+        selection_figure([])
+    write_run(tmp_path / "0")
+    done = CliRunner().invoke(app, [str(tmp_path / "0"), "--out", str(tmp_path / "x.gif")])
+    assert isinstance(done.exception, ConfigError)
+    assert "expected a .png, .svg or .pdf file for the figure" in str(done.exception)

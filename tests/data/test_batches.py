@@ -123,6 +123,21 @@ def test_streamed_batches_equal_resident_ones(bits: int, tmp_path: Path) -> None
         assert torch.equal(ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("together", [2, 16])
+@pytest.mark.parametrize("memory", [None, 0])
+@pytest.mark.parametrize("steps", [range(130), range(57, 75), range(62, 200, 3)])
+def test_making_batches_together_changes_none(
+    together: int, memory: int | None, steps: range
+) -> None:
+    part = some_part(40, 3)
+    alone = Batches(part, batch_size=8, seed=1, augment=ALL, memory=memory, **COLOUR)
+    several = Batches(part, batch_size=8, seed=1, augment=ALL, memory=memory, **COLOUR)
+    several.together = together
+    for ours, theirs in zip(several(steps), alone(steps), strict=True):
+        assert torch.equal(ours[0], theirs[0])
+        assert torch.equal(ours[1], theirs[1])
+
+
 def test_streaming_can_be_left_in_the_middle() -> None:
     streamed = Batches(some_part(40), batch_size=8, seed=1, memory=0, **PLAIN)
     first = next(iter(streamed(range(1000))))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ Batch = tuple[Tensor, Tensor]
 
 BLOCK = 64  # steps drawn at once
 AHEAD = 4  # batches a streaming thread reads before they are asked for
+TOGETHER = 2**26  # bytes of batches made at once on a GPU
 CHUNK = 2**22  # pixels worked on at once by `normalisation`
 
 
@@ -101,36 +102,51 @@ class Batches:
         if not self.streamed and self.device.type != "cpu":
             kept = self.stored if chosen is None else self.stored[chosen]
             self.stored = kept.to(self.device)
+        self.together = _together(part, batch_size // world, self.device)
         self._draws: dict[int, Draws] = {}
 
     def __call__(self, steps: range) -> Iterator[Batch]:
-        """Iterate over the batches of these steps."""
-        stored = self._read_ahead(steps) if self.streamed else map(self._gathered, steps)
-        for step, images in zip(steps, stored, strict=True):
-            yield self._finished(step, images)
+        """Iterate over the batches of these steps, in rising order."""
+        share = self.batch_size // self.world
+        stored = (
+            self._read_ahead(steps) if self.streamed else map(self._gathered, self._runs(steps))
+        )
+        for run, images in zip(self._runs(steps), stored, strict=True):
+            finished, labels = self._finished(run, images)
+            pairs = zip(torch.split(finished, share), torch.split(labels, share), strict=True)
+            yield from pairs
 
     def indices(self, step: int) -> Int64[Tensor, " b"]:
         """Return the numbers of the images in the batch of a step, within the whole part."""
-        positions = self._drawn(step // BLOCK).numbers[step % BLOCK]
+        return self._numbers(range(step, step + 1))
+
+    def _runs(self, steps: range) -> Iterator[range]:
+        """Cut steps into those whose batches are made together; no run reaches over a block."""
+        for _, run in groupby(steps, key=lambda step: step // self.together):
+            first, *more = run
+            yield range(first, (more[-1] if more else first) + 1, steps.step)
+
+    def _numbers(self, run: range) -> Tensor:
+        positions = _of_run(self._drawn(run.start // BLOCK).numbers, run)
         return positions if self.chosen is None else self.chosen[positions]
 
-    def _finished(self, step: int, stored: Tensor) -> Batch:
-        draws, place = self._drawn(step // BLOCK), step % BLOCK
+    def _finished(self, run: range, stored: Tensor) -> Batch:
+        draws = self._drawn(run.start // BLOCK)
         images = scaled(stored)
         for name, parameters in zip(self.augment, draws.parameters, strict=True):
-            images = AUGMENTATIONS[name].apply(images, parameters[place])
-        labels = self.labels.index_select(0, draws.positions[place])
+            images = AUGMENTATIONS[name].apply(images, _of_run(parameters, run))
+        labels = self.labels.index_select(0, _of_run(draws.positions, run))
         return (images - self.mean) / self.std, labels
 
-    def _gathered(self, step: int) -> Tensor:
+    def _gathered(self, run: range) -> Tensor:
         if self.device.type == "cpu":
-            return self.stored.index_select(0, self.indices(step))
-        positions = self._drawn(step // BLOCK).positions
-        return self.stored.index_select(0, positions[step % BLOCK])
+            return self.stored.index_select(0, self._numbers(run))
+        positions = self._drawn(run.start // BLOCK).positions
+        return self.stored.index_select(0, _of_run(positions, run))
 
     def _read_ahead(self, steps: range) -> Iterator[Tensor]:
         """Read images in a thread while earlier ones are worked on."""
-        numbers = map(self.indices, steps)
+        numbers = map(self._numbers, self._runs(steps))
         with ThreadPoolExecutor(1) as reader:
             pending = deque(reader.submit(self._read, each) for each in islice(numbers, AHEAD))
             while pending:
@@ -160,6 +176,23 @@ class Batches:
         ]
         on_device, *parameters = (_sent(each, self.device) for each in (numbers, *drawn))
         return Draws(numbers, on_device, tuple(parameters))
+
+
+def _of_run(drawn: Tensor, run: range) -> Tensor:
+    """Return what was drawn for some steps of a block, one image after another."""
+    start = run.start % BLOCK
+    return drawn[start : start + len(run) * run.step : run.step].flatten(0, 1)
+
+
+def _together(part: Part, share: int, device: torch.device) -> int:
+    """Return how many batches are made at once: where launching costs more than working, several.
+
+    A power of two, so that it divides a block. What it is changes no batch.
+    """
+    if device.type == "cpu":
+        return 1
+    batch = 4 * share * part.images[0].numel()
+    return next((count for count in (16, 8, 4, 2) if count * batch <= TOGETHER), 1)
 
 
 def _positions(count: int, seed: int, block: int, batch_size: int) -> Tensor:

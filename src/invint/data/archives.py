@@ -1,5 +1,6 @@
 """Unpacking archives from outside: known members only, no links, nothing outside the folder."""
 
+import gzip
 import stat
 import tarfile
 import tempfile
@@ -15,6 +16,14 @@ from invint.errors import DataError
 
 LIMIT = 4 << 30
 BLOCK = 1 << 20
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ def unpack(
                     limit -= _copy(open_member, aside / file.name, limit, archive)
                 if not wanted:
                     break
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except DAMAGED as error:
             raise DataError(f"{archive}: damaged, or not an archive ({error})") from error
         if wanted:
             raise DataError(f"{archive}: has no {', '.join(wanted)}")

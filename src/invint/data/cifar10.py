@@ -11,7 +11,7 @@ from einops import rearrange
 
 from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download
+from invint.data.fetch import Download, Entry
 from invint.errors import DataError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -65,3 +65,14 @@ def _read_batch(path: Path, count: int) -> Part:
         raise DataError(f"{path}: expected labels from 0 to 9, got {labels.max()}")
     images = rearrange(records[:, 1:], "n (c h w) -> n c h w", c=3, h=32)
     return Part(images.contiguous(), labels)
+
+
+ENTRY = Entry(
+    title="CIFAR-10, binary version",
+    load=load_cifar10,
+    images="50,000 + 10,000",
+    classes="10",
+    shape="32x32 colour",
+    licence="none stated",
+    downloads=DOWNLOADS,
+)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Part
+from invint.data.fetch import Entry
 from invint.data.mnist import DIGITS
 from invint.data.rotated_mnist import turn_each
 
@@ -48,3 +49,13 @@ def _stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tenso
         members = (labels == label).nonzero()[:, 0]
         drawn.append(members[torch.randperm(len(members), generator=generator)[:share]])
     return torch.cat(drawn).sort().values
+
+
+ENTRY = Entry(
+    title="scikit-learn's digits, turned",
+    load=lambda _: load_digits(),
+    images="1,000 + 797",
+    classes="10",
+    shape="20x20 grey",
+    licence="CC BY 4.0",
+)

@@ -1,6 +1,7 @@
-"""Bringing official files here: resumed, verified, and either whole or not there.
+"""What is known of a data set before it is read, and how its official files come here.
 
-Nothing in this module prints; a caller that wants to show progress passes a `Watcher`.
+Downloads are resumed, verified, and either whole or not there. Nothing in this module
+prints; a caller that wants to show progress passes a `Watcher`.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
 from invint.data.archives import File, unpack
+from invint.data.dataset import Dataset
 from invint.errors import DataError
 from invint.files import flush_folder
 
@@ -55,6 +57,33 @@ class Download:
         return all(self.find(folder, file.name) for file in self.results)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a data set before it is read.
+
+    Attributes:
+        title: What it is, in a few words.
+        load: Takes its folder to the data set; the user's path, for `folder` and `arrays`.
+        images: Training and test images.
+        classes: Number of classes.
+        shape: Size and channels of an image.
+        licence: What its makers say of its use.
+        downloads: Its official files.
+        home: The folder its files lie in, if not one of its own name.
+        note: What a table must say beside figures from it.
+    """
+
+    title: str
+    load: Callable[[Path], Dataset]
+    images: str
+    classes: str
+    shape: str
+    licence: str
+    downloads: tuple[Download, ...] = ()
+    home: str = ""
+    note: str = ""
+
+
 def fetch_files(
     downloads: tuple[Download, ...],
     folder: Path,
@@ -78,6 +107,8 @@ def fetch_files(
         pause: Seconds before the first new attempt; doubled each time.
     """
     came: list[str] = []
+    if all(download.is_here(folder) for download in downloads):
+        return came
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock"):
@@ -133,13 +164,21 @@ def _fetch_one(
     target = folder / download.file.name
     was_here = target.is_file()
     if was_here:
-        verify(target, download.file)
+        _verify_own(target, download.file)
     else:
         _from_anywhere(download, target, owner, watch, patience)
     if download.members:
         unpack(target, download.members, folder, inside=download.inside)
         if not was_here:
             target.unlink()
+
+
+def _verify_own(target: Path, file: File) -> None:
+    """Verify a file somebody else put here, and so is not ours to remove."""
+    try:
+        verify(target, file)
+    except DataError as error:
+        raise DataError(f"{error}; remove it and fetch again") from None
 
 
 def _from_anywhere(
@@ -171,17 +210,16 @@ def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patie
             _append(url, part, file, watch)
             break
         except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
-            _give_up_if_refused(error)
-            failures = failures + 1 if _size(part) <= before else 0
+            moved = _size(part) > before
+            failures, pause = (0, patience.pause) if moved else (failures + 1, 2 * pause)
             if failures > patience.retries or _refused(error):
                 raise _UnavailableError(_reason(error)) from error
             time.sleep(pause)
-            pause *= 2
     try:
         verify(part, file)
     except DataError as error:
         part.unlink()
-        raise DataError(f"{error}; what {url} gave is damaged and was removed") from None
+        raise DataError(f"{error}; {url} gave another file, which was removed") from None
     part.replace(target)
     flush_folder(target.parent)
 
@@ -209,10 +247,12 @@ def _append(url: str, part: Path, file: File, watch: Watcher) -> None:
 def _copy(response: HTTPResponse, part: Path, file: File, watch: Watcher) -> None:
     resumed = response.status == 206
     have = _size(part) if resumed else 0
+    if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        raise _UnavailableError("sends other bytes than it was asked for")
     length = response.headers.get("Content-Length")
     total = have + int(length) if length and length.isdigit() else file.size
     with part.open("ab" if resumed else "wb") as stream:
-        while block := response.read(BLOCK):
+        while block := _read(response):
             stream.write(block)
             have += len(block)
             watch(file.name, have, total)
@@ -224,15 +264,15 @@ def _copy(response: HTTPResponse, part: Path, file: File, watch: Watcher) -> Non
         raise ConnectionError(f"cut off after {have:,} of {total:,} bytes")
 
 
+def _read(response: HTTPResponse) -> bytes:
+    try:
+        return response.read(BLOCK)
+    except OSError as error:  # so that it is not taken for one of the disk
+        raise ConnectionError(str(error)) from error
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _give_up_if_refused(error: Exception) -> None:
-    """Let a full disk through, which urllib may have wrapped."""
-    reason = getattr(error, "reason", None)
-    if isinstance(reason, OSError) and reason.errno in FULL:
-        raise reason
 
 
 def _refused(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download
+from invint.data.fetch import Download, Entry
 from invint.errors import DataError
 
 COUNTS = (60_000, 10_000)
@@ -89,3 +89,14 @@ def _check_header(path: Path, header: tuple[int, ...], magic: int, shape: tuple[
         raise DataError(f"{path}: expected an idx file with the magic number {magic}, got {got}")
     if header[1:] != shape:
         raise DataError(f"{path}: expected the sizes {shape}, got {header[1:]}")
+
+
+ENTRY = Entry(
+    title="MNIST",
+    load=load_mnist,
+    images="60,000 + 10,000",
+    classes="10",
+    shape="28x28 grey",
+    licence="CC BY-SA 3.0",
+    downloads=DOWNLOADS,
+)

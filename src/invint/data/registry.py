@@ -2,55 +2,12 @@
 
 import difflib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from invint.data.cifar10 import DOWNLOADS as CIFAR10
-from invint.data.cifar10 import load_cifar10
+from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
 from invint.data.dataset import Dataset
-from invint.data.digits import load_digits
-from invint.data.fetch import Download, Watcher, fetch_files, verify
-from invint.data.mnist import DOWNLOADS as MNIST
-from invint.data.mnist import load_mnist
-from invint.data.rotated_mnist import DOWNLOADS as ROTMNIST
-from invint.data.rotated_mnist import load_rotated_mnist, regenerate
-from invint.data.stl10 import DOWNLOADS as STL10
-from invint.data.stl10 import load_stl10
-from invint.data.svhn import DOWNLOADS as SVHN
-from invint.data.svhn import RECROPPED_DOWNLOADS, load_recropped_svhn, load_svhn
+from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What is known of a data set before it is read.
-
-    Attributes:
-        title: What it is, in a few words.
-        load: Takes its folder to the data set; the user's path, for `folder` and `arrays`.
-        images: Training and test images.
-        classes: Number of classes.
-        shape: Size and channels of an image.
-        licence: What its makers say of its use.
-        downloads: Its official files.
-        home: The folder its files lie in, if not one of its own name.
-        note: What a table must say beside figures from it.
-    """
-
-    title: str
-    load: Callable[[Path], Dataset]
-    images: str
-    classes: str
-    shape: str
-    licence: str
-    downloads: tuple[Download, ...] = ()
-    home: str = ""
-    note: str = ""
-
-
-def _digits(_: Path) -> Dataset:
-    return load_digits()
 
 
 def _folder(path: Path) -> Dataset:
@@ -65,68 +22,17 @@ def _arrays(path: Path) -> Dataset:
     return load_arrays(path)
 
 
-RECROPPED, REGENERATED = "SVHN, re-cropped", "regenerated from MNIST"
-BSD, BY_SA, NONE = "BSD-3-Clause", "CC BY-SA 3.0", "none stated"
-NON_COMMERCIAL, RESEARCH = "non-commercial use", "none stated; ImageNet terms"
 OWN = ("your own", "your own", "your own", "your own")
 
 DATASETS: dict[str, Entry] = {
-    "digits": Entry(
-        "scikit-learn's digits, turned", _digits, "1,000 + 797", "10", "20x20 grey", BSD
-    ),
-    "mnist": Entry("MNIST", load_mnist, "60,000 + 10,000", "10", "28x28 grey", BY_SA, MNIST),
-    "rotmnist": Entry(
-        "Rotated MNIST", load_rotated_mnist, "12,000 + 50,000", "10", "28x28 grey", NONE, ROTMNIST
-    ),
-    "rotmnist-regenerated": Entry(
-        "Rotated MNIST, made anew from MNIST",
-        regenerate,
-        "12,000 + 50,000",
-        "10",
-        "28x28 grey",
-        BY_SA,
-        MNIST,
-        "mnist",
-        REGENERATED,
-    ),
-    "svhn": Entry(
-        "Street View House Numbers",
-        load_svhn,
-        "73,257 + 26,032",
-        "10",
-        "32x32 colour",
-        NON_COMMERCIAL,
-        SVHN,
-    ),
-    "svhn-recropped": Entry(
-        "SVHN, other crops in the same layout",
-        load_recropped_svhn,
-        "any",
-        "10",
-        "32x32 colour",
-        NON_COMMERCIAL,
-        RECROPPED_DOWNLOADS,
-        "",
-        RECROPPED,
-    ),
-    "cifar10": Entry(
-        "CIFAR-10, binary version",
-        load_cifar10,
-        "50,000 + 10,000",
-        "10",
-        "32x32 colour",
-        NONE,
-        CIFAR10,
-    ),
-    "stl10": Entry(
-        "STL-10, labelled images",
-        load_stl10,
-        "5,000 + 8,000",
-        "10",
-        "96x96 colour",
-        RESEARCH,
-        STL10,
-    ),
+    "digits": digits.ENTRY,
+    "mnist": mnist.ENTRY,
+    "rotmnist": rotated_mnist.OFFICIAL,
+    "rotmnist-regenerated": rotated_mnist.REGENERATED,
+    "svhn": svhn.OFFICIAL,
+    "svhn-recropped": svhn.RECROPPED,
+    "cifar10": cifar10.ENTRY,
+    "stl10": stl10.ENTRY,
     "folder": Entry("folder:PATH, a folder per class or a CSV", _folder, *OWN),
     "arrays": Entry("arrays:PATH, an .npz file", _arrays, *OWN),
 }

@@ -16,14 +16,16 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download
+from invint.data.fetch import Download, Entry
 from invint.data.mnist import COUNTS as MNIST_COUNTS
 from invint.data.mnist import DIGITS, SIDE, load_mnist
+from invint.data.mnist import DOWNLOADS as MNIST_DOWNLOADS
 from invint.errors import DataError
 
 COUNTS = (12_000, 50_000)
 STEM = "mnist_all_rotation_normalized_float"
 LINES = 500
+NOTE = "regenerated from MNIST"
 
 DOWNLOADS = (
     Download(
@@ -83,8 +85,7 @@ def regenerate(
     made = Part(torch.cat(turned), labels[chosen])
     numbers = torch.arange(len(made))
     train, test = made[numbers[: counts[0]]], made[numbers[counts[0] :]]
-    note = "regenerated from MNIST"
-    return Dataset("rotmnist-regenerated", train, test, DIGITS, note=note)
+    return Dataset("rotmnist-regenerated", train, test, DIGITS, note=NOTE)
 
 
 def turn_each(
@@ -156,3 +157,25 @@ def _numbers(text: bytes) -> np.ndarray | None:
             return np.fromstring(text.decode("ascii"), dtype=np.float32, sep=" ")
         except (DeprecationWarning, ValueError):
             return None
+
+
+OFFICIAL = Entry(
+    title="Rotated MNIST",
+    load=load_rotated_mnist,
+    images="12,000 + 50,000",
+    classes="10",
+    shape="28x28 grey",
+    licence="none stated",
+    downloads=DOWNLOADS,
+)
+REGENERATED = Entry(
+    title="Rotated MNIST, made anew from MNIST",
+    load=regenerate,
+    images="12,000 + 50,000",
+    classes="10",
+    shape="28x28 grey",
+    licence="CC BY-SA 3.0",
+    downloads=MNIST_DOWNLOADS,
+    home="mnist",
+    note=NOTE,
+)

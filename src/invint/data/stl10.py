@@ -11,7 +11,7 @@ from einops import rearrange
 
 from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download
+from invint.data.fetch import Download, Entry
 from invint.errors import DataError
 
 COUNTS = (5_000, 8_000)
@@ -74,3 +74,14 @@ def _read_bytes(path: Path, size: int) -> torch.Tensor:
     if found != size:
         raise DataError(f"{path}: expected {size:,} bytes, got {found:,}")
     return torch.from_numpy(np.fromfile(path, dtype=np.uint8))
+
+
+ENTRY = Entry(
+    title="STL-10, labelled images",
+    load=load_stl10,
+    images="5,000 + 8,000",
+    classes="10",
+    shape="96x96 colour",
+    licence="none stated; ImageNet terms",
+    downloads=DOWNLOADS,
+)

@@ -10,7 +10,7 @@ from einops import rearrange
 
 from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download
+from invint.data.fetch import Download, Entry
 from invint.data.mnist import DIGITS
 from invint.errors import DataError
 
@@ -18,12 +18,12 @@ COUNTS = (73_257, 26_032)
 PLACE = "http://ufldl.stanford.edu/housenumbers/"
 TRAIN, TEST = "train_32x32.mat", "test_32x32.mat"
 IMAGE = (32, 32, 3)
+NOTE = "SVHN, re-cropped"
 
 DOWNLOADS = (
     Download(File(TRAIN, 182040794, "e26dedcc434d2e4c54c9b2d4a06d8373"), (PLACE + TRAIN,)),
     Download(File(TEST, 64275384, "eb5a983be6a315427106f1b164d9cef3"), (PLACE + TEST,)),
 )
-RECROPPED_DOWNLOADS = (Download(File(TRAIN)), Download(File(TEST)))
 
 
 def load_svhn(folder: Path, *, counts: tuple[int, int] = COUNTS) -> Dataset:
@@ -40,7 +40,7 @@ def load_svhn(folder: Path, *, counts: tuple[int, int] = COUNTS) -> Dataset:
 def load_recropped_svhn(folder: Path) -> Dataset:
     """Read crops in the official layout that are not the official ones; any number of them."""
     train, test = _read_mat(folder / TRAIN, None), _read_mat(folder / TEST, None)
-    return Dataset("svhn-recropped", train, test, DIGITS, note="SVHN, re-cropped")
+    return Dataset("svhn-recropped", train, test, DIGITS, note=NOTE)
 
 
 def _read_mat(path: Path, count: int | None) -> Part:
@@ -87,3 +87,24 @@ def _check_variables(
     if count is not None and shape[-1] != count:
         raise DataError(f"{path}: expected {count:,} images, got {shape[-1]:,}")
     return shape[-1]
+
+
+OFFICIAL = Entry(
+    title="Street View House Numbers",
+    load=load_svhn,
+    images="73,257 + 26,032",
+    classes="10",
+    shape="32x32 colour",
+    licence="non-commercial use",
+    downloads=DOWNLOADS,
+)
+RECROPPED = Entry(
+    title="SVHN, other crops in the same layout",
+    load=load_recropped_svhn,
+    images="any",
+    classes="10",
+    shape="32x32 colour",
+    licence="non-commercial use",
+    downloads=(Download(File(TRAIN)), Download(File(TEST))),
+    note=NOTE,
+)

@@ -1,0 +1,155 @@
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from typer.testing import CliRunner, Result
+
+from invint.cli.data import data_app
+from invint.data import DATASETS, Part
+from invint.errors import ConfigError, DataError
+
+pytestmark = pytest.mark.unchecked  # typer passes another context than the one it documents
+TITLES = ["name", "what", "images", "classes", "shape", "licence", "download", "here"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVINT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(data_app, arguments)
+
+
+def lines(*arguments: str) -> list[str]:
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def test_the_list_says_what_is_here(tmp_path: Path) -> None:
+    for download in DATASETS["mnist"].downloads:
+        path = tmp_path / "data" / "mnist" / download.file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    header, *rows = lines()
+    assert header.split() == TITLES
+    here = {row.split()[0]: row.split()[-1] for row in rows[: len(DATASETS)]}
+    assert list(here) == list(DATASETS)
+    yes = [name for name, word in here.items() if word == "yes"]
+    assert yes == ["digits", "mnist", "rotmnist-regenerated"]
+    assert "60,000 + 10,000" in rows[1]
+    assert "CC BY-SA 3.0" in rows[1]
+    assert "12 MB" in rows[1]
+    assert rows[-1] == f"data folder: {tmp_path / 'data'}"
+
+
+def test_another_folder_can_be_named_before_or_after_the_command(tmp_path: Path) -> None:
+    place = str(tmp_path / "elsewhere")
+    assert lines("--data-dir", place)[-1] == f"data folder: {place}"
+    for arguments in (
+        ("--data-dir", place, "check", "svhn"),
+        ("check", "svhn", "--data-dir", place),
+    ):
+        assert place in str(run(*arguments).exception)
+
+
+def test_check_counts_the_classes_and_prints_the_fingerprint() -> None:
+    printed = lines("check", "digits")
+    assert printed[0].split() == ["class", "train", "test"]
+    assert printed[1].split() == ["0", "99", "79"]
+    assert printed[11].split() == ["all", "1,000", "797"]
+    assert "fingerprint  c88e094e93366225" in printed
+    assert "images       1 x 20 x 20 (channels, height, width)" in printed
+
+
+def test_check_says_what_is_missing() -> None:
+    error = run("check", "stl10").exception
+    assert isinstance(error, DataError)
+    assert "`invint data fetch stl10` downloads it" in str(error)
+
+
+def test_what_comes_with_invint_needs_no_fetching() -> None:
+    assert lines("fetch", "digits") == ["digits comes with invint: nothing to fetch"]
+
+
+def test_what_is_here_is_not_fetched_again(tmp_path: Path) -> None:
+    for name in ("train_32x32.mat", "test_32x32.mat"):
+        path = tmp_path / "data" / "svhn" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert lines("fetch", "svhn") == [f"svhn: 0 files fetched, all in {tmp_path / 'data' / 'svhn'}"]
+
+
+def test_what_nobody_offers_is_asked_for(tmp_path: Path) -> None:
+    error = run("fetch", "svhn-recropped").exception
+    assert isinstance(error, DataError)
+    assert str(error).endswith(f"; put it in {tmp_path / 'data' / 'svhn-recropped'}")
+
+
+@pytest.mark.parametrize("name", ["folder", "arrays"])
+def test_own_data_is_not_fetched(name: str) -> None:
+    error = run("fetch", name).exception
+    assert isinstance(error, ConfigError)
+    assert str(error) == f"{name} is your own data: there is nothing to fetch"
+
+
+@pytest.mark.parametrize("command", ["fetch", "check", "show"])
+def test_an_unknown_name_gets_the_nearest_one(command: str) -> None:
+    error = run(command, "digit").exception
+    assert isinstance(error, ConfigError)
+    assert "did you mean 'digits'?" in str(error)
+
+
+def test_show_writes_a_sheet(tmp_path: Path) -> None:
+    assert lines("show", "digits", "--count", "20") == ["digits.png"]
+    with Image.open(tmp_path / "digits.png") as sheet:
+        assert sheet.size[0] > 700
+    assert lines("show", "digits", "--out", "new/sheet.png") == ["new/sheet.png"]
+    assert (tmp_path / "new" / "sheet.png").is_file()
+
+
+def test_show_draws_other_images_for_another_seed(tmp_path: Path) -> None:
+    for seed, name in (("0", "a"), ("0", "b"), ("1", "c")):
+        lines("show", "digits", "--seed", seed, "--out", f"{name}.png")
+    a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_augmented_images_are_those_a_network_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stand in for the batches, to see what is asked of them."""
+    asked: list[object] = []
+
+    class Batches:
+        def __init__(self, part: Part, **options: object) -> None:
+            asked.append((len(part), options))
+
+        def __call__(self, steps: range) -> list[tuple[Tensor, Tensor]]:
+            asked.append(steps)
+            return [(torch.zeros(9, 1, 20, 20), torch.arange(9))]
+
+    module = ModuleType("invint.data.batches")
+    module.__dict__["Batches"] = Batches
+    monkeypatch.setitem(sys.modules, "invint.data.batches", module)
+    assert lines("show", "digits", "--augment", "rotate, crop", "--count", "9") == [
+        "digits-rotate-crop.png"
+    ]
+    options = {"batch_size": 9, "seed": 0, "augment": ("rotate", "crop")}
+    assert asked == [(1000, options | {"mean": (0.0,), "std": (1.0,)}), range(1)]
+    assert (tmp_path / "digits-rotate-crop.png").is_file()
+
+
+@pytest.mark.parametrize("command", [(), ("fetch",), ("check",), ("show",)])
+def test_help_ends_with_examples(command: tuple[str, ...]) -> None:
+    printed = lines(*command, "--help")
+    written = [line for line in printed if line.strip()]
+    assert written[-1].strip().startswith("Examples:  invint data")

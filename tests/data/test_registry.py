@@ -1,0 +1,122 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from invint.data import DATASETS, fetch_dataset, load_dataset
+from invint.data.registry import check_files, data_folder, dataset_folder, is_here
+from invint.errors import ConfigError, DataError
+
+FETCHED = [name for name, entry in DATASETS.items() if entry.downloads]
+OFFERED = [name for name in FETCHED if DATASETS[name].downloads[0].urls]
+
+
+def test_all_sets_are_there() -> None:
+    assert list(DATASETS) == [
+        "digits",
+        "mnist",
+        "rotmnist",
+        "rotmnist-regenerated",
+        "svhn",
+        "svhn-recropped",
+        "cifar10",
+        "stl10",
+        "folder",
+        "arrays",
+    ]
+
+
+def test_the_embedded_set_needs_no_folder(tmp_path: Path) -> None:
+    assert load_dataset("digits", tmp_path / "nowhere").name == "digits"
+    assert fetch_dataset("digits", tmp_path / "nowhere") == []
+    assert check_files("digits", tmp_path / "nowhere") == {}
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_unknown_name_gets_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match="no data set 'cifar'; did you mean 'cifar10'\\? `invint"):
+        load_dataset("cifar")
+    with pytest.raises(ConfigError, match="no data set 'imagenet'; `invint data` lists all"):
+        load_dataset("imagenet")
+
+
+@pytest.mark.parametrize("name", ["folder", "arrays", "folder:"])
+def test_own_data_needs_a_path(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"name the path after a colon, as (folder|arrays):PATH"):
+        load_dataset(name)
+
+
+def test_other_sets_take_no_path() -> None:
+    with pytest.raises(ConfigError, match="mnist takes no path; --data-dir or INVINT_DATA says"):
+        load_dataset("mnist:/data")
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_missing_files_are_named_with_what_to_do(name: str, tmp_path: Path) -> None:
+    download = DATASETS[name].downloads[0]
+    home = tmp_path / (DATASETS[name].home or name)
+    expected = (
+        f"{name}: {download.results[0].name} is not in {home}; `invint data fetch {name}` "
+        f"downloads it, or put {download.file.name} there ({download.urls[0]})"
+    )
+    for function in (load_dataset, check_files):
+        with pytest.raises(DataError, match=re.escape(expected)):
+            function(name, tmp_path)
+    assert not is_here(name, tmp_path)
+
+
+def test_a_file_nobody_offers_is_asked_for(tmp_path: Path) -> None:
+    expected = f"svhn-recropped: train_32x32.mat is not in {tmp_path}/svhn-recropped; put it there"
+    with pytest.raises(DataError, match=re.escape(expected)):
+        load_dataset("svhn-recropped", tmp_path)
+
+
+def test_a_wrong_checksum_is_found(tmp_path: Path) -> None:
+    for download in DATASETS["mnist"].downloads:
+        path = tmp_path / "mnist" / download.file.name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(download.file.size or 0))
+    assert is_here("mnist", tmp_path)
+    assert is_here("rotmnist-regenerated", tmp_path)
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz: expected the checksum f68b"):
+        check_files("mnist", tmp_path)
+
+
+def test_a_folder_in_place_of_a_file_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "svhn" / "train_32x32.mat").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"train_32x32\.mat is not in"):
+        load_dataset("svhn", tmp_path)
+
+
+def test_the_data_folder_is_the_first_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INVINT_DATA", str(tmp_path / "named"))
+    assert data_folder(tmp_path / "given") == tmp_path / "given"
+    assert data_folder() == tmp_path / "named"
+    monkeypatch.setenv("INVINT_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_folder() == tmp_path / "cache" / "invint"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_folder() == tmp_path / ".cache" / "invint"
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_files_are_described(name: str) -> None:
+    for download in DATASETS[name].downloads:
+        for url in download.urls:
+            assert url.endswith(f"/{download.file.name}")
+            assert download.file.md5 is not None
+        for file in (download.file, *download.members):
+            assert file.md5 is None or re.fullmatch("[0-9a-f]{32}", file.md5)
+            assert Path(file.name).name == file.name
+
+
+def test_the_regenerated_set_reads_the_files_of_mnist(tmp_path: Path) -> None:
+    assert dataset_folder("rotmnist-regenerated", tmp_path) == tmp_path / "mnist"
+
+
+@pytest.mark.parametrize("name", ["rotmnist-regenerated", "svhn-recropped"])
+def test_sets_that_are_not_official_say_so(name: str) -> None:
+    assert DATASETS[name].note

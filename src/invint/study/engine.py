@@ -3,10 +3,10 @@
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from invint.errors import InvintError, Interrupted
+from invint.errors import Interrupted, InvintError
 from invint.run import Execution, Watch, train_run
 from invint.run.folder import RunFolder
 from invint.study.grid import Cell
@@ -24,7 +24,7 @@ class Place:
 
     runs: Path = Path("runs")
     data_dir: Path | None = None
-    execution: Execution = Execution()
+    execution: Execution = field(default_factory=Execution)
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of a run."""

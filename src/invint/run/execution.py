@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from invint import __version__
 from invint.errors import ConfigError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -106,7 +106,7 @@ class Execution:
         """Describe where and with what the run began."""
         gpu = torch.cuda.get_device_name() if self.device == "cuda" else None
         return {
-            "invint": version("invint"),
+            "invint": __version__,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "platform": platform.platform(),

@@ -1,12 +1,12 @@
 """The end of a run: the network as a file, its predictions on the test images, the result."""
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from invint import __version__
 from invint.export import load_network, network_bytes
 from invint.files import write_whole
 from invint.models.folding import fold
@@ -26,7 +26,7 @@ def finish(run: "Run") -> dict[str, Any]:
     dataset, scores = run.images.dataset, scores_of(logits, labels)
     result: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        "invint": version("invint"),
+        "invint": __version__,
         "recipe": run.recipe.name,
         "hash": run.recipe.hash,
         "seed": run.seed,

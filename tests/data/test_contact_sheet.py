@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from invint.data.contact_sheet import CELL, GAP, LINE, TITLE, contact_sheet, save_sheet
-from invint.errors import ShapeError
+from invint.errors import DataError, ShapeError
 
 
 def cell(sheet: Image.Image, row: int, column: int) -> np.ndarray:
@@ -60,6 +60,13 @@ def test_the_file_is_a_png(tmp_path: Path) -> None:
     with Image.open(tmp_path / "new" / "sheet.png") as picture:
         assert picture.format == "PNG"
         assert np.array_equal(np.asarray(picture), np.asarray(sheet))
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    sheet = contact_sheet(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), ["a"])
+    with pytest.raises(DataError, match=r"sheet\.png: cannot be written: "):
+        save_sheet(sheet, tmp_path / "file" / "sheet.png")
 
 
 def test_labels_must_match_images() -> None:

@@ -62,6 +62,7 @@ def test_more_lines_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
         (line(0) * 11 + line(0).replace("0.000000", "nan", 1), r"pixel outside \[0, 1\]"),
         (line(0) * 11 + "0.5 " * 784 + "10.0\n", "a label that is not a digit"),
         (line(0) * 11 + "0.5 " * 784 + "1.5\n", "a label that is not a digit"),
+        ("0" * 400_000, "expected 12 lines, got 400,000 bytes, far too many"),
         ("π" * 3, "lines 1 to 1 are not 785 numbers each"),
     ],
 )

@@ -75,6 +75,14 @@ def test_missing_variables_are_named(tmp_path: Path) -> None:
         load_svhn(tmp_path, counts=(20, 10))
 
 
+def test_a_file_without_images_is_refused(tmp_path: Path) -> None:
+    write_svhn(tmp_path)
+    empty = {"X": np.zeros((32, 32, 3, 0), np.uint8), "y": np.zeros((0, 1), np.uint8)}
+    savemat(tmp_path / TEST, empty)
+    with pytest.raises(DataError, match="expected some images, got 0"):
+        load_recropped_svhn(tmp_path)
+
+
 def test_other_counts_than_the_official_ones_are_refused(tmp_path: Path) -> None:
     write_svhn(tmp_path)
     with pytest.raises(DataError, match="expected 73,257 images, got 20"):

@@ -13,7 +13,7 @@ from einops import rearrange, repeat
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from invint.errors import ShapeError
+from invint.errors import DataError, ShapeError
 from invint.files import write_whole
 
 CELL, GAP, LINE, TITLE = 84, 6, 18, 30
@@ -56,7 +56,10 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Write a sheet as PNG."""
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
-    write_whole(path, stream.getvalue())
+    try:
+        write_whole(path, stream.getvalue())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _displayable(images: Tensor) -> Tensor:

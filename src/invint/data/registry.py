@@ -92,7 +92,10 @@ def check_files(name: str, folder: Path | None = None) -> dict[str, bool]:
     for download in find_entry(name).downloads:
         _refuse_if_missing(download, home, name)
         for file in download.results:
-            verify(download.find(home, file.name) or home / file.name, file)
+            try:
+                verify(download.find(home, file.name) or home / file.name, file)
+            except DataError as error:
+                raise DataError(f"{error}; remove it and `invint data fetch {name}`") from None
             published[file.name] = file.md5 is not None
     return published
 

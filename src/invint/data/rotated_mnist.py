@@ -4,13 +4,12 @@ Axes:  n image   h w pixel
 """
 
 import itertools
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from einops import rearrange
+from einops import EinopsError, rearrange
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
@@ -25,6 +24,7 @@ from invint.errors import DataError
 COUNTS = (12_000, 50_000)
 STEM = "mnist_all_rotation_normalized_float"
 LINES = 500
+DIGITS_PER_NUMBER = 32  # at most, blanks included
 NOTE = "regenerated from MNIST"
 
 DOWNLOADS = (
@@ -115,6 +115,9 @@ def turn_each(
 
 
 def _read_amat(path: Path, count: int) -> Part:
+    size = path.stat().st_size
+    if size > count * (SIDE * SIDE + 1) * DIGITS_PER_NUMBER:
+        raise DataError(f"{path}: expected {count:,} lines, got {size:,} bytes, far too many")
     images = np.empty((count, SIDE * SIDE), dtype=np.uint8)
     labels = np.empty(count, dtype=np.int64)
     done = 0
@@ -141,22 +144,16 @@ def _blocks(path: Path) -> Iterator[np.ndarray]:
     first, columns = 1, SIDE * SIDE + 1
     with path.open("rb") as file:
         while lines := list(itertools.islice(file, LINES)):
-            numbers = _numbers(b" ".join(lines))
-            if numbers is None or len(numbers) != len(lines) * columns:
+            try:
+                numbers = np.fromiter(map(float, b" ".join(lines).split()), dtype=np.float32)
+                block = rearrange(numbers, "(n k) -> n k", n=len(lines), k=columns)
+            except (ValueError, EinopsError) as error:
                 last = first + len(lines) - 1
-                raise DataError(f"{path}: lines {first} to {last} are not {columns} numbers each")
-            yield rearrange(numbers, "(n k) -> n k", k=columns)
+                raise DataError(
+                    f"{path}: lines {first} to {last} are not {columns} numbers each"
+                ) from error
+            yield block
             first += len(lines)
-
-
-def _numbers(text: bytes) -> np.ndarray | None:
-    """Read numbers between blanks; None if there is anything else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # numpy's word for text left over
-        try:
-            return np.fromstring(text.decode("ascii"), dtype=np.float32, sep=" ")
-        except (DeprecationWarning, ValueError):
-            return None
 
 
 OFFICIAL = Entry(

@@ -84,8 +84,9 @@ def _check_variables(
         raise DataError(f"{path}: expected X of uint8, 32 x 32 x 3 x n, got {kind} {shape}")
     if label_shape != (shape[-1], 1):
         raise DataError(f"{path}: expected y of size {(shape[-1], 1)}, got {label_shape}")
-    if count is not None and shape[-1] != count:
-        raise DataError(f"{path}: expected {count:,} images, got {shape[-1]:,}")
+    if shape[-1] == 0 or (count is not None and shape[-1] != count):
+        expected = "some" if count is None else f"{count:,}"
+        raise DataError(f"{path}: expected {expected} images, got {shape[-1]:,}")
     return shape[-1]
 
 

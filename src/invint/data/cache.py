@@ -1,0 +1,388 @@
+"""Pictures decoded once into a memory map, beside a manifest of the files they came from.
+
+The manifest is written last and names the map, so that a killed writer leaves the old cache or
+none. Looking for changes takes names, sizes and times alone; no file is opened for it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from torch import Tensor
+
+from invint.data.pictures import (
+    DEEP,
+    GREY,
+    Pixels,
+    decode,
+    loses_depth,
+    open_picture,
+    read_bytes,
+    suffix,
+)
+from invint.errors import DataError
+from invint.files import flush_folder, write_whole
+
+FORMAT = 1  # of the manifest; another number, another cache
+SAMPLE = 256  # headers read to guess the shape before everything is decoded
+CHUNK, CHUNK_BYTES = 32, 2**22  # most pictures and most bytes one thread decodes at a time
+LADDER = (16, 24, 32, 48, 64, 96)  # sides for folders in which no size prevails
+
+Stamp = tuple[str, int, int]  # path, size, time of the last change
+Arrange = Callable[[Sequence["Seen"]], list[list[int]]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one file turned out to be.
+
+    Attributes:
+        path: Relative to the folder.
+        size: In bytes.
+        modified: When it was last written, in nanoseconds.
+        digest: Hash of its bytes; empty if it could not be read.
+        width: Of the picture, as stored.
+        height: Of the picture, as stored.
+        mode: Pillow's name for its kind of pixels.
+        reduced: Whether sixteen bits a channel became eight.
+        problem: Why it cannot be used; empty for a good picture.
+    """
+
+    path: str
+    size: int
+    modified: int
+    digest: str = ""
+    width: int = 0
+    height: int = 0
+    mode: str = ""
+    reduced: bool = False
+    problem: str = ""
+
+
+class Shape(NamedTuple):
+    """What all pictures of a folder are made into."""
+
+    side: int
+    channels: int
+    sixteen_bit: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Pictures of a folder, decoded.
+
+    Attributes:
+        images: `(n, c, h, w)`, mapped from disk: the good pictures, part after part.
+        seen: Every file, in the order asked for.
+        parts: Numbers in `seen` of the pictures of each part.
+        shape: What the pictures were made into.
+    """
+
+    images: Tensor
+    seen: tuple[Seen, ...]
+    parts: list[list[int]]
+    shape: Shape
+
+
+def suggested_shape(seen: Sequence[Seen], side: int | None) -> Shape:
+    """Choose what all pictures are made into.
+
+    The side is the longer one of the pictures, if more than half of them agree on it; otherwise
+    the first of 16, 24, 32, 48, 64 and 96 that reaches their median. It is even and at most 96.
+    Pictures are grey if all are, and keep sixteen bits if any has them.
+    """
+    good = [one for one in seen if not one.problem] or [Seen("", 0, 0, "", LADDER[0], LADDER[0])]
+    channels = 1 if all(one.mode in GREY for one in good) else 3
+    return Shape(side or _side(good), channels, any(one.mode in DEEP for one in good))
+
+
+def _side(good: Sequence[Seen]) -> int:
+    longer = sorted(max(one.width, one.height) for one in good)
+    common, times = Counter(longer).most_common(1)[0]
+    if 2 * times > len(longer):
+        return max(2, min(common + common % 2, LADDER[-1]))
+    median = longer[len(longer) // 2]
+    return next((side for side in LADDER if side >= median), LADDER[-1])
+
+
+def user_cache(root: Path, options: str) -> Path:
+    """Return where the cache of a folder lies if nobody says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    name = hashlib.sha256(f"{root}\0{options}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return Path(base) / "invint" / "folders" / name
+
+
+def cached(
+    root: Path,
+    files: Sequence[Stamp],
+    arrange: Arrange,
+    *,
+    place: Path,
+    key: str,
+    side: int | None = None,
+    progress: Progress | None = None,
+) -> Decoded:
+    """Return the decoded pictures of a folder: from the cache, or decoded now and kept.
+
+    Args:
+        root: The folder.
+        files: Its files as they are now.
+        arrange: Sorts the good ones of the files into parts; called with what is known of each,
+            before decoding (names only) and after it.
+        place: Folder of this cache and nothing else.
+        key: Of everything `arrange` depends on: another key, another cache.
+        side: Of the squares the pictures are fitted into; chosen if not given.
+        progress: Called with the number of files decoded and the number of all.
+    """
+    wanted = {"format": FORMAT, "root": str(root), "key": key, "side": side}
+    found = _found(place, wanted, root, files)
+    if found:
+        return found
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with _locked(place):
+            found = _found(place, wanted, root, files)  # another process may have been quicker
+            return found or _build(root, files, arrange, place, wanted, progress)
+    except OSError as error:
+        raise DataError(
+            f"{place}: cannot keep decoded pictures ({(error.strerror or str(error)).lower()}); "
+            "make room there or choose another folder for the cache"
+        ) from error
+
+
+def _found(
+    place: Path, wanted: dict[str, Any], root: Path, files: Sequence[Stamp]
+) -> Decoded | None:
+    """Return what the cache holds, or nothing if it is not there, damaged or out of date."""
+    try:
+        manifest = json.loads((place / "manifest.json").read_bytes())
+        if any(manifest[name] != value for name, value in wanted.items()):
+            return None
+        seen = tuple(Seen(*values) for values in manifest["files"])
+        if [(one.path, one.size, one.modified) for one in seen] != list(files):
+            return None
+        if any(not one.digest and os.access(root / one.path, os.R_OK) for one in seen):
+            return None  # could not be read then, can be read now
+        images = np.load(place / manifest["images"], mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    shape = Shape(*manifest["shape"])
+    if images.shape != (sum(map(len, manifest["parts"])), *_row(shape)):
+        return None
+    return Decoded(torch.from_numpy(images), seen, manifest["parts"], shape)
+
+
+def _row(shape: Shape) -> tuple[int, int, int]:
+    return shape.channels, shape.side, shape.side
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Let one process at a time write; the lock falls with its process, however that ends."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    with (place / "lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(
+    root: Path,
+    files: Sequence[Stamp],
+    arrange: Arrange,
+    place: Path,
+    wanted: dict[str, Any],
+    progress: Progress | None,
+) -> Decoded:
+    for stray in place.glob("images-*.npy"):
+        if stray.name != _named_by_manifest(place):
+            stray.unlink(missing_ok=True)  # of a killed writer
+    names = [Seen(*stamp) for stamp in files]
+    step = max(1, len(files) // SAMPLE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, about oddities of files it can read
+        sample = [_glanced(root, one) for one in names[::step]]
+        guess = suggested_shape(sample, wanted["side"])
+        first = arrange(names)
+        images, seen = _write(root, names, first, place, guess, progress)
+        shape = suggested_shape(seen, wanted["side"])
+        if shape != guess:
+            images.unlink()
+            images, seen = _write(root, names, first, place, shape, progress)
+    written = [number for part in first for number in part if not seen[number].problem]
+    parts = arrange(seen)
+    images = _reordered(images, written, [number for part in parts for number in part])
+    manifest = {
+        **wanted,
+        "shape": shape,
+        "images": images.name,
+        "parts": parts,
+        "files": [astuple(one) for one in seen],
+    }
+    flush_folder(place)
+    old = _named_by_manifest(place)
+    write_whole(place / "manifest.json", json.dumps(manifest))
+    if old:
+        (place / old).unlink(missing_ok=True)  # who has it open may go on reading it
+    mapped = np.load(images, mmap_mode="c", allow_pickle=False)
+    return Decoded(torch.from_numpy(mapped), tuple(seen), parts, shape)
+
+
+def _named_by_manifest(place: Path) -> str:
+    try:
+        return Path(str(json.loads((place / "manifest.json").read_bytes())["images"])).name
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _glanced(root: Path, one: Seen) -> Seen:
+    """Look at the header of a file."""
+    try:
+        image = open_picture(read_bytes(root / one.path)[0])
+    except DataError as error:
+        return replace(one, problem=str(error))
+    return replace(one, width=image.width, height=image.height, mode=image.mode)
+
+
+def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
+    """Read a file once: its hash and its pixels come from the same bytes."""
+    digest = ""
+    try:
+        data, found = read_bytes(root / one.path)
+        digest = hashlib.sha256(data).hexdigest()[:32]
+        image = open_picture(data, suffix(one.path))
+        (width, height), mode, reduced = image.size, image.mode, loses_depth(image)
+        pixels = decode(
+            image, side=shape.side, channels=shape.channels, sixteen_bit=shape.sixteen_bit
+        )
+    except DataError as error:
+        return replace(one, digest=digest, problem=str(error)), None
+    stamp = (one.path, found.st_size, found.st_mtime_ns)
+    return Seen(*stamp, digest, width, height, mode, reduced), pixels
+
+
+def _chunk(
+    root: Path, some: Sequence[Seen], shape: Shape
+) -> tuple[list[Seen], NDArray[Any] | None]:
+    looked = [_looked(root, one, shape) for one in some]
+    pixels = [pixels for _, pixels in looked if pixels is not None]
+    rows = rearrange(pixels, "n h w c -> n c h w") if pixels else None
+    return [seen for seen, _ in looked], rows
+
+
+def _write(
+    root: Path,
+    names: Sequence[Seen],
+    parts: list[list[int]],
+    place: Path,
+    shape: Shape,
+    progress: Progress | None,
+) -> tuple[Path, list[Seen]]:
+    """Decode all files in the order of the parts, and write the good ones one after another."""
+    order = [number for part in parts for number in part]
+    seen, done = list(names), 0
+    with _draft(place, shape) as rows:
+        for some, pixels in _in_threads(root, [names[number] for number in order], shape):
+            for one in some:
+                seen[order[done]] = one
+                done += 1
+            if pixels is not None:
+                rows.add(pixels)
+            if progress is not None:
+                progress(done, len(order))
+    return rows.path, seen
+
+
+def _in_threads(
+    root: Path, names: Sequence[Seen], shape: Shape
+) -> Iterator[tuple[list[Seen], NDArray[Any] | None]]:
+    """Decode in threads, in order, only a few chunks ahead of who takes them."""
+    row_bytes = shape.channels * shape.side**2 * (2 if shape.sixteen_bit else 1)
+    size = max(1, min(CHUNK, CHUNK_BYTES // row_bytes))
+    workers = min(processors(), 16)
+    ahead: deque[Future[tuple[list[Seen], NDArray[Any] | None]]] = deque()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for start in range(0, len(names), size):
+            ahead.append(pool.submit(_chunk, root, names[start : start + size], shape))
+            if len(ahead) > 2 * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def processors() -> int:
+    """Return the number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Rows:
+    """Rows of a NumPy file that is written from front to back."""
+
+    def __init__(self, file: IO[bytes], path: Path, shape: Shape) -> None:
+        self.file, self.path, self.shape = file, path, shape
+        self.count = 0
+        self.header()
+
+    def header(self) -> None:
+        """Write the header; it is as long for any number of rows."""
+        kind = np.dtype(np.uint16 if self.shape.sixteen_bit else np.uint8)
+        shape = (self.count, *_row(self.shape))
+        description = {"descr": kind.str, "fortran_order": False, "shape": shape}
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, description)
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Append rows."""
+        self.file.write(np.ascontiguousarray(rows).data)
+        self.count += len(rows)
+
+
+@contextlib.contextmanager
+def _draft(place: Path, shape: Shape) -> Iterator[_Rows]:
+    """Open a new file of rows: whole and on the disk afterwards, or not there."""
+    descriptor, name = tempfile.mkstemp(dir=place, prefix="images-", suffix=".npy")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            rows = _Rows(file, Path(name), shape)
+            yield rows
+            rows.header()
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _reordered(images: Path, written: list[int], wanted: list[int]) -> Path:
+    """Bring the rows of a file into another order, if they are not in it yet."""
+    if written == wanted:
+        return images
+    old = np.load(images, mmap_mode="r", allow_pickle=False)
+    place = {number: row for row, number in enumerate(written)}
+    shape = Shape(old.shape[2], old.shape[1], old.dtype == np.uint16)
+    size = max(1, CHUNK_BYTES // max(1, old[:1].nbytes))
+    with _draft(images.parent, shape) as rows:
+        for start in range(0, len(wanted), size):
+            rows.add(old[[place[number] for number in wanted[start : start + size]]])
+    images.unlink()
+    return rows.path

@@ -1,0 +1,339 @@
+"""The one decoder of picture files, used for folders, for predictions and by the server.
+
+A file is known by its first bytes. What is not PNG, JPEG, BMP, TIFF or WebP, is cut off, too large
+or several pictures in one is refused before or while it is decoded, with one line that says why.
+"""
+
+import contextlib
+import os
+import stat
+import threading
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange, repeat
+from jaxtyping import UInt8, UInt16
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from invint.errors import ConfigError, DataError
+
+MAX_PIXELS = 2**26  # of one picture, 67 million: more is refused before it is decoded
+MAX_BYTES = 2**28  # of one file
+LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
+SUFFIXES = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".jfif": "JPEG",
+    ".bmp": "BMP",
+    ".dib": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WebP",
+}
+FOREIGN = {  # pictures of other kinds: they are named, not passed over as other files are
+    *(".gif", ".heic", ".heif", ".avif", ".svg", ".ico", ".jp2", ".j2k", ".jxl", ".psd", ".tga"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".exr", ".hdr", ".dcm", ".raw", ".cr2", ".cr3", ".nef"),
+    *(".arw", ".dng", ".xcf", ".pcx"),
+}
+MARKS = [
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"BM", "BMP"),
+    (b"II*\x00", "TIFF"),
+    (b"MM\x00*", "TIFF"),
+]
+ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9"}
+OTHER_MARKS = [
+    (b"GIF8", "GIF"),
+    (b"%PDF", "PDF"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"8BPS", "Photoshop"),
+    (b"version https://git-lfs", "a Git LFS pointer"),
+]
+DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+GREY = ("1", "L", "LA", "La", *DEEP)
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+ORIENTATION = 0x0112  # the EXIF tag
+EXIF = {"exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp"}  # where it may be written
+
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+_one_large_picture = threading.Lock()
+
+
+def read_picture(
+    source: Path | bytes,
+    *,
+    side: int | None = None,
+    channels: int | None = None,
+    sixteen_bit: bool | None = None,
+) -> UInt8[Tensor, "c h w"] | UInt16[Tensor, "c h w"]:
+    """Decode a picture, upright as its EXIF orientation says, transparent parts black.
+
+    Args:
+        source: A file, or its content.
+        side: Fit the picture into a square of this even side: the longer side is made this long,
+            the rest is black, the picture in the middle. One pixel less is padded, not enlarged.
+        channels: 1 for grey, 3 for colour; as the picture is if not given.
+        sixteen_bit: Whether values go to 65,535 or to 255; as in the picture if not given.
+    """
+    check_request(side, channels)
+    name = shown(str(source)) if isinstance(source, Path) else "picture"
+    try:
+        data = source if isinstance(source, bytes) else read_bytes(source)[0]
+        image = open_picture(data, source.suffix if isinstance(source, Path) else "")
+        pixels = decode(image, side=side, channels=channels, sixteen_bit=sixteen_bit)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    return torch.from_numpy(rearrange(pixels, "h w c -> c h w").copy())
+
+
+def check_request(side: int | None, channels: int | None = None) -> None:
+    """Raise `ConfigError` unless pictures can be given this side and these channels."""
+    if side is not None and (side < 2 or side % 2):
+        raise ConfigError(f"pictures: expected an even side, 2 or more, got {side}")
+    if channels not in (None, 1, 3):
+        raise ConfigError(f"pictures: expected 1 or 3 channels, got {channels}")
+
+
+def suffix(name: str) -> str:
+    """Return the ending of a file name in small letters, with its dot."""
+    stem, dot, ending = name.rpartition(".")
+    return f".{ending.lower()}" if dot and stem and "/" not in ending else ""
+
+
+def shown(name: str) -> str:
+    """Return a file name fit for a terminal: other bytes and control characters escaped."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
+    """Read a regular file, never waiting for a pipe or a device."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        reason = (error.strerror or "cannot be opened").lower()
+        raise DataError(f"{reason}; check that it is there and may be read") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError("is not a regular file; remove it")
+        if not 0 < found.st_size <= MAX_BYTES:
+            raise DataError(_wrong_size(found.st_size))
+        data = os.read(descriptor, found.st_size)
+    except OSError as error:
+        raise DataError(f"{(error.strerror or 'cannot be read').lower()}; copy it anew") from error
+    finally:
+        os.close(descriptor)
+    if len(data) < found.st_size:
+        raise DataError("changed while it was read; try again")
+    return data, found
+
+
+def _wrong_size(size: int) -> str:
+    if size == 0:
+        return "is empty; copy it anew"
+    return f"has {size:,} bytes, more than {MAX_BYTES:,}; shrink it"
+
+
+def open_picture(data: bytes, ending: str = "") -> Image.Image:
+    """Read the header of a picture; raise `DataError` if it is no single picture of known kind."""
+    kind = _kind(data)
+    claimed = SUFFIXES.get(ending.lower(), kind)
+    if kind != claimed:
+        raise DataError(f"is named {ending} but holds {kind}; rename it to .{kind.lower()}")
+    if data.rfind(ENDS.get(kind, b"")) < 0:
+        raise DataError(f"is cut off: the end of the {kind} is missing; copy it anew")
+    try:
+        image: Image.Image = _reader(kind)(BytesIO(data))
+    except Exception as error:  # readers of damaged headers raise whatever they stumble over
+        raise DataError(
+            f"has a damaged {kind} header ({_first_line(error)}); copy it anew"
+        ) from error
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise DataError(f"has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; shrink it")
+    if getattr(image, "is_animated", False):
+        raise DataError("holds several pictures (frames or pages); save each as its own file")
+    return image
+
+
+def _kind(data: bytes) -> str:
+    if not data:
+        raise DataError("is empty; copy it anew")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WebP"
+    for mark, kind in MARKS:
+        if data.startswith(mark):
+            return kind
+    raise DataError(f"holds {_guess(data)}; expected PNG, JPEG, BMP, TIFF or WebP: convert it")
+
+
+def _guess(data: bytes) -> str:
+    for mark, kind in OTHER_MARKS:
+        if data.startswith(mark):
+            return kind
+    if data[4:8] == b"ftyp":
+        return "HEIF, AVIF or video"
+    start = data[:256].lstrip().lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "a web page"
+    if start.startswith((b"<?xml", b"<svg")):
+        return "SVG or XML"
+    return "no picture"
+
+
+def _reader(kind: str) -> Any:
+    """Return Pillow's reader of one format: no other format is ever tried on the bytes."""
+    from PIL import (
+        BmpImagePlugin,
+        JpegImagePlugin,
+        PngImagePlugin,
+        TiffImagePlugin,
+        WebPImagePlugin,
+    )
+
+    return {
+        "PNG": PngImagePlugin.PngImageFile,
+        "JPEG": JpegImagePlugin.JpegImageFile,
+        "BMP": BmpImagePlugin.BmpImageFile,
+        "TIFF": TiffImagePlugin.TiffImageFile,
+        "WebP": WebPImagePlugin.WebPImageFile,
+    }[kind]
+
+
+def _first_line(error: Exception) -> str:
+    return shown((str(error) or type(error).__name__).splitlines()[0])[:100]
+
+
+def decode(
+    image: Image.Image,
+    *,
+    side: int | None = None,
+    channels: int | None = None,
+    sixteen_bit: bool | None = None,
+) -> Pixels:
+    """Return the pixels `(h, w, c)` of an opened picture, as `read_picture` describes."""
+    large = image.width * image.height > LARGE
+    try:
+        with _one_large_picture if large else contextlib.nullcontext():
+            return _decoded(image, side, channels, sixteen_bit)
+    except DataError:
+        raise
+    except Exception as error:  # decoders of damaged data raise whatever they stumble over
+        raise DataError(f"is damaged or cut off ({_first_line(error)}); copy it anew") from error
+
+
+def _decoded(
+    image: Image.Image, side: int | None, channels: int | None, sixteen_bit: bool | None
+) -> Pixels:
+    if side is not None:
+        _decode_smaller(image, 2 * side)
+    image.load()
+    plain = _plain(_upright(image))
+    if channels == 1 and plain.mode == "RGB":
+        plain = plain.convert("L")
+    if side is not None:
+        plain = _fitted(plain, side)
+    pixels = _values(plain, sixteen_bit)
+    if side is not None and pixels.shape[:2] != (side, side):
+        pixels = _padded(pixels, side)
+    if pixels.ndim == 2:
+        return repeat(pixels, "h w -> h w c", c=channels or 1)
+    return pixels
+
+
+def _decode_smaller(image: Image.Image, longer: int) -> None:
+    """Let a large JPEG be decoded at a half, a quarter or an eighth, no smaller than asked."""
+    scale = longer / max(image.size)
+    if scale <= 0.5:
+        image.draft(None, (round(scale * image.width), round(scale * image.height)))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    if image.format != "TIFF" and image.info.keys().isdisjoint(EXIF):
+        return image
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged EXIF data says nothing about the pixels
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """Return the picture in mode L, RGB, or F for sixteen bits; what is transparent is black."""
+    if image.mode in DEEP:
+        return image
+    if image.mode == "F":
+        raise DataError("has float pixels without a known range; save it with 8 or 16 bits")
+    mode = "L" if image.mode in GREY else "RGB"
+    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+        cover = image.convert("RGBA")
+        plain = Image.new(mode, image.size)
+        plain.paste(cover, mask=cover.getchannel("A"))
+        return plain
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _fitted(image: Image.Image, side: int) -> Image.Image:
+    longer = max(image.size)
+    if longer in (side, side - 1):
+        return image
+    if image.mode in DEEP:
+        image = image.convert("F") if image.mode == "I" else Image.fromarray(_floats(image))
+    width, height = (max(1, round(length * side / longer)) for length in image.size)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def _floats(image: Image.Image) -> NDArray[np.float32]:
+    return np.asarray(image).astype(np.float32)
+
+
+def _values(image: Image.Image, sixteen_bit: bool | None) -> Pixels:
+    values = np.asarray(image)
+    if image.mode in DEEP or image.mode == "F":
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError("has values outside 0 to 65,535; save it with 8 or 16 bits")
+        deep: NDArray[np.uint16] = np.rint(values).astype(np.uint16)
+        return deep if sixteen_bit is not False else ((deep + 128.0) // 257).astype(np.uint8)
+    shallow: NDArray[np.uint8] = values.astype(np.uint8, copy=False)
+    if not sixteen_bit:
+        return shallow
+    spread: NDArray[np.uint16] = shallow.astype(np.uint16) * np.uint16(257)
+    return spread
+
+
+def _padded(pixels: Pixels, side: int) -> Pixels:
+    height, width = pixels.shape[:2]
+    top, left = (side - height) // 2, (side - width) // 2
+    square = np.zeros((side, side, *pixels.shape[2:]), dtype=pixels.dtype)
+    square[top : top + height, left : left + width] = pixels
+    return square
+
+
+def loses_depth(image: Image.Image) -> bool:
+    """Whether an opened picture has sixteen bits a channel of which Pillow keeps eight."""
+    tiles: Any = getattr(image, "tile", None)
+    if image.mode in DEEP or not tiles:
+        return False
+    if image.format == "TIFF":
+        depths: Any = getattr(image, "tag_v2", {}).get(258, (8,))
+        return any(depth > 8 for depth in depths)
+    return image.format == "PNG" and ";16" in str(tiles[0][3])

@@ -1,0 +1,218 @@
+"""A data set from arrays in an `.npz` file; nothing in it is ever unpickled."""
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from torch import Tensor
+
+from invint.data.dataset import Dataset, Part
+from invint.data.pictures import shown
+from invint.data.subsets import split
+from invint.errors import DataError
+
+MAX_BYTES = 2**33  # unpacked, all arrays of a file together
+CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
+SPLITS = {"train": ("train_",), "validation": ("validation_", "val_"), "test": ("test_",)}
+
+
+def load_arrays(
+    path: Path, *, seed: int = 0, test_share: float = 0.2, max_bytes: int = MAX_BYTES
+) -> Dataset:
+    """Read images and labels from an `.npz` file.
+
+    It holds `images` and `labels`, of which a test share is held out by class; or `train_images`,
+    `train_labels`, `test_images`, `test_labels` and, if wanted, those of `validation_` or `val_`.
+    Besides there may be `class_names`, and `groups` with the same beginnings, which are never
+    divided. Images are `(n, h, w)`, `(n, h, w, c)` or `(n, c, h, w)` of uint8 or uint16, square: of
+    the axes 1 and 3 exactly one must have 1 to 4 entries, the channels.
+
+    Args:
+        path: The file.
+        seed: Of the images held out for testing.
+        test_share: Of the images held out for testing.
+        max_bytes: Refuse files that unpack to more.
+    """
+    try:
+        arrays = _arrays(path, max_bytes)
+        parts = _parts(arrays, seed, test_share)
+        names = _class_names(arrays, parts)
+    except DataError as error:
+        raise DataError(f"{shown(str(path))}: {error}") from error
+    return Dataset(
+        f"arrays:{path.stem}", parts["train"], parts["test"], names, parts.get("validation")
+    )
+
+
+def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            total = sum(member.file_size for member in members)
+            if total > max_bytes:
+                raise DataError(
+                    f"unpacks to {total:,} bytes, more than {max_bytes:,}; make it smaller"
+                )
+            return {
+                member.filename.removesuffix(".npy"): _array(archive, member)
+                for member in members
+                if _is_known(member.filename.removesuffix(".npy"))
+            }
+    except FileNotFoundError as error:
+        raise DataError("no such file") from error
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"is no whole .npz file ({error}); save it with numpy.savez") from error
+
+
+def _is_known(name: str) -> bool:
+    beginnings = ["", *(start for starts in SPLITS.values() for start in starts)]
+    return name == "class_names" or name in {
+        start + what for start in beginnings for what in ("images", "labels", "groups")
+    }
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read one array; its header must agree with the bytes that follow."""
+    with archive.open(member) as file:
+        try:
+            shape, fortran, kind = _header(file)
+        except (ValueError, EOFError, SyntaxError) as error:
+            raise DataError(f"{shown(member.filename)} is no NumPy array ({error})") from error
+        if kind.hasobject:
+            raise DataError(
+                f"{shown(member.filename)} holds Python objects, which are not read; "
+                "save numbers or strings"
+            )
+        data = file.read()
+    if math.prod(shape) * kind.itemsize != len(data) or not data:
+        raise DataError(
+            f"{shown(member.filename)} says {shape} of {kind} but has {len(data):,} bytes; "
+            "save it anew"
+        )
+    flat = np.frombuffer(data, dtype=kind)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"version {version}")
+
+
+def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Part]:
+    if "images" in arrays:
+        whole = _part(arrays, "", _group_numbers(arrays, [""]))
+        kept, held = split(whole.labels, test_share, seed, name="arrays", groups=whole.groups)
+        return {"train": whole[kept], "test": whole[held]}
+    starts = {
+        name: start
+        for name, options in SPLITS.items()
+        for start in options
+        if f"{start}images" in arrays
+    }
+    if not {"train", "test"} <= starts.keys():
+        found = ", ".join(sorted(arrays)) or "none of them"
+        raise DataError(
+            "expected the arrays images and labels, or train_images, train_labels, test_images and "
+            f"test_labels; found {found}"
+        )
+    numbers = _group_numbers(arrays, list(starts.values()))
+    parts = {name: _part(arrays, start, numbers) for name, start in starts.items()}
+    _check_parts(parts)
+    return parts
+
+
+def _part(
+    arrays: dict[str, NDArray[Any]], start: str, group_numbers: dict[Any, int] | None
+) -> Part:
+    images = _images(arrays[f"{start}images"], f"{start}images")
+    labels = _column(arrays, f"{start}labels", len(images))
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= 2**31:
+        raise DataError(f"{start}labels: expected class numbers from 0, got {labels[:8].tolist()}")
+    groups = None
+    if group_numbers is not None:
+        column = _column(arrays, f"{start}groups", len(images))
+        groups = torch.tensor([group_numbers[group] for group in column.tolist()])
+    return Part(images, torch.from_numpy(labels.astype(np.int64)), groups)
+
+
+def _images(array: NDArray[Any], name: str) -> Tensor:
+    if array.dtype not in (np.uint8, np.uint16):
+        raise DataError(
+            f"{name}: expected uint8 or uint16, got {array.dtype}; scale to 0 to 255 and convert"
+        )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[3] in CHANNELS and array.shape[1] not in CHANNELS:
+        array = rearrange(array, "n h w c -> n c h w")
+    elif array.ndim != 4 or array.shape[1] not in CHANNELS or array.shape[3] in CHANNELS:
+        raise DataError(
+            f"{name}: expected (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 to 4 channels and "
+            f"more pixels, got {array.shape}"
+        )
+    if not len(array) or array.shape[2] != array.shape[3]:
+        raise DataError(f"{name}: expected at least one image, all square, got {array.shape}")
+    native = array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.array(array, dtype=native, order="C"))
+
+
+def _column(arrays: dict[str, NDArray[Any]], name: str, count: int) -> NDArray[Any]:
+    if name not in arrays:
+        raise DataError(f"expected an array {name}; found {', '.join(sorted(arrays))}")
+    column = arrays[name]
+    if column.shape not in ((count,), (count, 1)):
+        raise DataError(
+            f"{name}: expected one entry for each of {count} images, got {column.shape}"
+        )
+    return column.reshape(count)
+
+
+def _group_numbers(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[Any, int] | None:
+    """Number the groups of all splits together; none may lie in two."""
+    numbers: dict[Any, int] = {}
+    if not any(f"{start}groups" in arrays for start in starts):
+        return None
+    for start in starts:
+        count = len(arrays[f"{start}images"])
+        own = set(_column(arrays, f"{start}groups", count).tolist())
+        if own & numbers.keys():
+            group = min(own & numbers.keys())
+            raise DataError(f"group {group!r} is in more than one split; put it on one side")
+        for group in sorted(own):
+            numbers[group] = len(numbers)
+    return numbers
+
+
+def _check_parts(parts: dict[str, Part]) -> None:
+    shapes = {(tuple(part.images.shape[1:]), part.images.dtype) for part in parts.values()}
+    if len(shapes) > 1:
+        raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
+
+
+def _class_names(arrays: dict[str, NDArray[Any]], parts: dict[str, Part]) -> tuple[str, ...]:
+    highest = max(int(part.labels.max()) for part in parts.values())
+    given = arrays.get("class_names")
+    if given is not None and (given.ndim != 1 or given.dtype.kind not in "US"):
+        raise DataError(f"class_names: expected a row of strings, got {given.dtype} {given.shape}")
+    if given is not None:
+        names = [
+            n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in given.tolist()
+        ]
+    else:
+        names = [str(number) for number in range(min(highest, len(parts["train"])) + 1)]
+    present = set(parts["train"].labels.tolist())
+    missing = [number for number in range(max(len(names), 2)) if number not in present]
+    if highest >= len(names) or missing:
+        wrong = f"label {highest}" if highest >= len(names) else f"no image of class {missing[0]}"
+        raise DataError(
+            f"expected labels 0 to {len(names) - 1}, all of them to train on; got {wrong}"
+        )
+    return tuple(shown(name) for name in names)

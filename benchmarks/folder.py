@@ -27,7 +27,7 @@ from invint.data.cache import processors
 from invint.data.folder import load_folder
 
 SIDE, CLASSES = 96, 10
-KINDS = {"png": {}, "jpg": {"quality": 90}}
+KINDS: dict[str, dict[str, Any]] = {"png": {}, "jpg": {"quality": 90}}
 
 
 def write_pictures(folder: Path, count: int, kind: str) -> None:

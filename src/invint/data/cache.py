@@ -86,7 +86,8 @@ class Decoded:
     """Pictures of a folder, decoded.
 
     Attributes:
-        images: `(n, c, h, w)`, mapped from disk: the good pictures, part after part.
+        images: `(n, c, h, w)`, mapped from disk, channels last in memory: the good pictures, part
+            after part.
         seen: Every file, in the order asked for.
         parts: Numbers in `seen` of the pictures of each part.
         shape: What the pictures were made into.
@@ -183,11 +184,15 @@ def _found(
     shape = Shape(*manifest["shape"])
     if images.shape != (sum(map(len, manifest["parts"])), *_row(shape)):
         return None
-    return Decoded(torch.from_numpy(images), seen, manifest["parts"], shape)
+    return Decoded(_tensor(images), seen, manifest["parts"], shape)
+
+
+def _tensor(rows: NDArray[Any]) -> Tensor:
+    return rearrange(torch.from_numpy(rows), "n h w c -> n c h w")
 
 
 def _row(shape: Shape) -> tuple[int, int, int]:
-    return shape.channels, shape.side, shape.side
+    return shape.side, shape.side, shape.channels
 
 
 @contextlib.contextmanager
@@ -242,7 +247,7 @@ def _build(
     if old:
         (place / old).unlink(missing_ok=True)  # who has it open may go on reading it
     mapped = np.load(images, mmap_mode="c", allow_pickle=False)
-    return Decoded(torch.from_numpy(mapped), tuple(seen), parts, shape)
+    return Decoded(_tensor(mapped), tuple(seen), parts, shape)
 
 
 def _named_by_manifest(place: Path) -> str:
@@ -255,7 +260,7 @@ def _named_by_manifest(place: Path) -> str:
 def _glanced(root: Path, one: Seen) -> Seen:
     """Look at the header of a file."""
     try:
-        image = open_picture(read_bytes(root / one.path)[0])
+        image = open_picture(read_bytes(f"{root}/{one.path}")[0])
     except DataError as error:
         return replace(one, problem=str(error))
     return replace(one, width=image.width, height=image.height, mode=image.mode)
@@ -265,7 +270,7 @@ def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
     """Read a file once: its hash and its pixels come from the same bytes."""
     digest = ""
     try:
-        data, found = read_bytes(root / one.path)
+        data, found = read_bytes(f"{root}/{one.path}")
         digest = hashlib.sha256(data).hexdigest()[:32]
         image = open_picture(data, suffix(one.path))
         (width, height), mode, reduced = image.size, image.mode, loses_depth(image)
@@ -278,13 +283,8 @@ def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
     return Seen(*stamp, digest, width, height, mode, reduced), pixels
 
 
-def _chunk(
-    root: Path, some: Sequence[Seen], shape: Shape
-) -> tuple[list[Seen], NDArray[Any] | None]:
-    looked = [_looked(root, one, shape) for one in some]
-    pixels = [pixels for _, pixels in looked if pixels is not None]
-    rows = rearrange(pixels, "n h w c -> n c h w") if pixels else None
-    return [seen for seen, _ in looked], rows
+def _chunk(root: Path, some: Sequence[Seen], shape: Shape) -> list[tuple[Seen, Pixels | None]]:
+    return [_looked(root, one, shape) for one in some]
 
 
 def _write(
@@ -299,12 +299,12 @@ def _write(
     order = [number for part in parts for number in part]
     seen, done = list(names), 0
     with _draft(place, shape) as rows:
-        for some, pixels in _in_threads(root, [names[number] for number in order], shape):
-            for one in some:
+        for some in _in_threads(root, [names[number] for number in order], shape):
+            for one, pixels in some:
                 seen[order[done]] = one
                 done += 1
-            if pixels is not None:
-                rows.add(pixels)
+                if pixels is not None:
+                    rows.add(pixels[None])
             if progress is not None:
                 progress(done, len(order))
     return rows.path, seen
@@ -312,12 +312,12 @@ def _write(
 
 def _in_threads(
     root: Path, names: Sequence[Seen], shape: Shape
-) -> Iterator[tuple[list[Seen], NDArray[Any] | None]]:
+) -> Iterator[list[tuple[Seen, Pixels | None]]]:
     """Decode in threads, in order, only a few chunks ahead of who takes them."""
     row_bytes = shape.channels * shape.side**2 * (2 if shape.sixteen_bit else 1)
     size = max(1, min(CHUNK, CHUNK_BYTES // row_bytes))
     workers = min(processors(), 16)
-    ahead: deque[Future[tuple[list[Seen], NDArray[Any] | None]]] = deque()
+    ahead: deque[Future[list[tuple[Seen, Pixels | None]]]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:
         for start in range(0, len(names), size):
@@ -379,7 +379,7 @@ def _reordered(images: Path, written: list[int], wanted: list[int]) -> Path:
         return images
     old = np.load(images, mmap_mode="r", allow_pickle=False)
     place = {number: row for row, number in enumerate(written)}
-    shape = Shape(old.shape[2], old.shape[1], old.dtype == np.uint16)
+    shape = Shape(old.shape[1], old.shape[3], old.dtype == np.uint16)
     size = max(1, CHUNK_BYTES // max(1, old[:1].nbytes))
     with _draft(images.parent, shape) as rows:
         for start in range(0, len(wanted), size):

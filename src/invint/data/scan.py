@@ -212,7 +212,9 @@ class _Plan:
     def __init__(self, layout: Layout, seed: int, test_share: float) -> None:
         self.layout, self.seed, self.share = layout, seed, test_share
         self.makes_test = all(entry.split != "test" for entry in layout.entries)
-        self.labels = [layout.classes.index(entry.label) for entry in layout.entries]
+        number = {name: label for label, name in enumerate(layout.classes)}
+        self.labels = [number[entry.label] for entry in layout.entries]
+        self.chosen: tuple[tuple[list[int], list[int] | None], set[int]] | None = None
 
     @property
     def key(self) -> str:
@@ -228,12 +230,19 @@ class _Plan:
             if not one.problem:
                 parts[entry.split or "train"].append(number)
         if self.makes_test:
-            held = set(self._held_out(parts["train"], _units(self.layout.entries, seen)))
+            held = self._held_out(parts["train"], _units(self.layout.entries, seen))
             parts["test"] = [number for number in parts["train"] if number in held]
             parts["train"] = [number for number in parts["train"] if number not in held]
         return [parts[part] for part in PARTS]
 
-    def _held_out(self, numbers: list[int], units: list[int] | None) -> list[int]:
+    def _held_out(self, numbers: list[int], units: list[int] | None) -> set[int]:
+        """Choose pictures for testing; the last choice is remembered, as it is often the same."""
+        asked = (numbers, units)
+        if self.chosen is None or self.chosen[0] != asked:
+            self.chosen = asked, set(self._choose(numbers, units))
+        return self.chosen[1]
+
+    def _choose(self, numbers: list[int], units: list[int] | None) -> list[int]:
         """Choose pictures for testing among the classes that have enough of them."""
         own = defaultdict(set)
         for number in numbers:
@@ -245,7 +254,10 @@ class _Plan:
         groups = None if units is None else torch.tensor([units[number] for number in pool])
         share = max(self.share, len(classes) / len(pool))
         labels = torch.tensor([self.labels[number] for number in pool])
-        _, held = split(labels, share, self.seed, name="folder", groups=groups)
+        try:
+            _, held = split(labels, share, self.seed, name="folder", groups=groups)
+        except DataError:
+            return []  # groups too few or too large: the summary names the classes
         return [pool[number] for number in held.tolist()]
 
 

@@ -18,7 +18,8 @@ from invint.nn import Monomials
 from invint.study.records import RunRecord, read_run
 
 NAMES = tuple(map(str, range(10)))
-HEADS = {"pooling": "max", "local-ws": "local-ws", "monomials": "monomials"}
+OWN_NAME = ("monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")
+HEADS = {"pooling": "max"} | {name: name for name in OWN_NAME}
 
 
 @cache

@@ -1,4 +1,4 @@
-from invint.study.paper import TABLES, paper_label, paper_values
+from invint.study.paper import TABLES, paper_label, paper_values, printed
 
 
 def test_cells_are_those_printed() -> None:
@@ -9,6 +9,14 @@ def test_cells_are_those_printed() -> None:
     assert paper_values("stl10/local-ws") == {5000: (10.09, 0.21)}
     assert paper_values("rotmnist/monomials-connectivity-init") == {12000: (0.758, 0.0025)}
     assert paper_values("digits/local-ws") == {}
+
+
+def test_digits_are_those_printed() -> None:
+    assert printed("rotmnist/pooling", 2000) == "1.660"
+    assert printed("rotmnist/monomials-connectivity-init", 12000) == "0.758 ± 0.0025"
+    assert printed("rotmnist/monomials-connectivity-catalog", 12000) == "0.708 ± 0.010"
+    assert printed("stl10/pooling", 5000) == "12.51 ± 0.33"
+    assert printed("svhn/pooling", 500) is None
 
 
 def test_tables_have_the_printed_number_of_cells() -> None:

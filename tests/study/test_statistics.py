@@ -5,6 +5,7 @@ import scipy.stats
 
 from invint.errors import ConfigError
 from invint.study.statistics import (
+    ALIKE,
     BETTER,
     UNDECIDED,
     UNKNOWN,
@@ -69,6 +70,15 @@ def test_words_follow_the_interval() -> None:
     assert Difference(1.0, 0.5, 1.5, 3).verdict == WORSE
     assert Difference(-1.0, -2.5, 0.5, 3).verdict == UNDECIDED
     assert Difference(-1.0, -2.0, 0.0, 3).verdict == UNDECIDED
+
+
+def test_pairs_that_are_all_alike_prove_nothing() -> None:
+    same = paired_difference({1: 1.0, 2: 3.0}, {1: 2.0, 2: 4.0})
+    assert same is not None
+    assert same.verdict == ALIKE
+    none = paired_difference({1: 1.0, 2: 3.0}, {1: 1.0, 2: 3.0})
+    assert none is not None
+    assert none.verdict == UNDECIDED
 
 
 def test_a_confidence_is_a_share() -> None:

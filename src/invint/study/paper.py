@@ -207,6 +207,20 @@ def paper_values(recipe: str) -> dict[int, Value]:
     return values
 
 
+def printed(recipe: str, size: int) -> str | None:
+    """Return the paper's error of one of our recipes with as many digits as there."""
+    value = paper_values(recipe).get(size)
+    if value is None:
+        return None
+    digits = 3 if recipe.startswith("rotmnist/") else 2
+    mean, deviation = value
+    text = f"{mean:.{digits}f}"
+    if deviation is None:
+        return text
+    more = max(digits, len(repr(deviation).partition(".")[2]))
+    return f"{text} ± {deviation:.{more}f}"
+
+
 def paper_label(recipe: str) -> str | None:
     """Return what the paper calls one of our recipes."""
     for table in (*list(TABLES.values())[1:], SELECTION_TABLE):

@@ -11,6 +11,7 @@ from invint.errors import ConfigError
 Key = TypeVar("Key")
 BETTER, WORSE = "better", "worse"
 UNDECIDED, UNKNOWN = "no difference shown", "one pair: no interval"
+ALIKE = "all pairs alike: no interval"  # errors come in steps of one image: no sign of certainty
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Difference:
         """What may be said of errors: a direction only where the interval leaves zero out."""
         if self.low is None or self.high is None:
             return UNKNOWN
+        if self.high - self.low < 1e-9:
+            return ALIKE if abs(self.mean) > 1e-9 else UNDECIDED
         if self.high < 0:
             return BETTER
         return WORSE if self.low > 0 else UNDECIDED

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from invint.errors import ConfigError
-from invint.study.paper import TABLES, Value, paper_values
+from invint.study.paper import TABLES, Value, paper_values, printed
 from invint.study.records import RunRecord, check_alike
 from invint.study.statistics import Difference, Spread, paired_difference, spread
 
@@ -28,12 +28,14 @@ class Cell:
     Attributes:
         ours: Over our seeds; none if not run.
         paper: The paper's mean and deviation, where it has one for these data.
+        printed: The same, as printed there.
         difference: To the pooling head, over the same seeds and subsets.
         marks: Letters of the notes that hold for this cell.
     """
 
     ours: Spread | None
     paper: Value | None = None
+    printed: str | None = None
     difference: Difference | None = None
     marks: str = ""
 
@@ -220,7 +222,7 @@ def error_text(cell: Cell) -> str:
     if cell.ours is not None:
         text = _plus_minus(cell.ours.mean, cell.ours.deviation) + f" ({cell.ours.count})"
     text += cell.marks and f" {cell.marks}"
-    return text if cell.paper is None else f"{text} | paper {_plus_minus(*cell.paper)}"
+    return text if cell.printed is None else f"{text} | paper {cell.printed}"
 
 
 def difference_text(cell: Cell) -> str:
@@ -228,10 +230,21 @@ def difference_text(cell: Cell) -> str:
     difference = cell.difference
     if difference is None:
         return ""
-    text = f"{difference.mean:+.2f}"
+    return f"{interval_text(difference)} {difference.verdict}"
+
+
+def interval_text(difference: Difference) -> str:
+    """Return the difference and, of several pairs, its interval."""
+    text = signed(difference.mean)
     if difference.low is not None and difference.high is not None:
-        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    return f"{text} {difference.verdict}"
+        text += f" [{signed(difference.low)}, {signed(difference.high)}]"
+    return text
+
+
+def signed(number: float, kind: str = ".2f") -> str:
+    """Return a number with its sign, the minus as long as the plus."""
+    text = f"{number:+{kind}}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 class _Notes:
@@ -300,12 +313,11 @@ def _cell(recipe: str, averaged: bool, size: int, runs: Sequence[RunRecord], not
     scales = {run.scale for run in own}  # a run cut short is not compared with a whole one
     others = [run for run in runs if (run.recipe, run.size) == (baseline, size)]
     pooled = errors_by_pair([run for run in others if run.scale in scales])
-    paper = None
-    if not averaged and recipe.partition("/")[0] == runs[0].data:
-        paper = paper_values(recipe).get(size)
+    known = not averaged and recipe.partition("/")[0] == runs[0].data
     return Cell(
         spread(list(errors.values())) if errors else None,
-        paper,
+        paper_values(recipe).get(size) if known else None,
+        printed(recipe, size) if known else None,
         paired_difference(errors, pooled) if recipe != baseline else None,
         notes.marks(own),
     )
@@ -382,6 +394,7 @@ def _escaped(text: str) -> str:
         ("_", r"\_"),
         ("#", r"\#"),
         ("±", r"$\pm$"),
+        ("−", "$-$"),
         ("·", r"$\cdot$"),
     ):
         text = text.replace(plain, written)

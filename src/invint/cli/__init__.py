@@ -44,7 +44,7 @@ def main() -> None:
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        print(f"invint: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"invint: {str(stop) or 'interrupted'}", file=sys.stderr)
         sys.exit(130)
     except InvintError as error:
         print(f"invint: {error}", file=sys.stderr)

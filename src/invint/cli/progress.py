@@ -62,9 +62,8 @@ class Bar(Watch):
         """Print a line above the bar."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
-    def finished(self, result: dict[str, Any]) -> None:
-        """Take the bar away; the result is printed by the command."""
-        del result
+    def ended(self) -> None:
+        """Leave the bar as it is and give the terminal back."""
         self.progress.stop()
 
 
@@ -125,9 +124,14 @@ class TensorBoard(Watch):
         self.inner.noted(text)
 
     def finished(self, result: dict[str, Any]) -> None:
-        """Close the file."""
-        self.writer.close()
+        """Pass on."""
         self.inner.finished(result)
+
+    def ended(self) -> None:
+        """Close the file."""
+        if self.writer is not None:
+            self.writer.close()
+        self.inner.ended()
 
 
 def watcher(*, quiet: bool, as_json: bool, tensorboard: bool) -> Watch:

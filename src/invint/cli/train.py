@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +54,7 @@ def train(  # noqa: PLR0913
     as_json: AsJson = False,
 ) -> None:
     """Train a recipe, or go on with it where it was stopped or killed."""
+    leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
     folder = train_run(
         chosen,
@@ -64,12 +66,12 @@ def train(  # noqa: PLR0913
             precision=precision,
             compile=compile,
             threads=threads,
-            deterministic=deterministic,
-            synchronized=synchronized,
+            deterministic=deterministic or None,
+            synchronized=synchronized or None,
         ),
-        watch=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard),
+        watch=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard) if leads else None,
     )
-    if not as_json:
+    if leads and not as_json:
         show_result(json.loads((folder / "result.json").read_text()), folder)
 
 

@@ -4,13 +4,22 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from invint.errors import ConfigError
 from invint.recipes.recipe import Recipe
 
 PARTS = ("data", "model", "train", "selection")
+
+
+class Change(NamedTuple):
+    """A choice to be made anew, in the words of `owner`: an option, or a line of a file."""
+
+    part: str
+    key: str
+    value: Any
+    owner: str
 
 
 def changed(recipe: Recipe, assignments: list[str]) -> Recipe:
@@ -20,39 +29,51 @@ def changed(recipe: Recipe, assignments: list[str]) -> Recipe:
         recipe: The recipe to start from; it is left alone.
         assignments: Like `train.lr=3e-4`, `data.augment=[]` or `model.group=D4`.
     """
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        part, _, key = path.partition(".")
-        if not equals:
-            raise ConfigError(f"--set {assignment}: expected PART.NAME=VALUE, as in train.lr=3e-4")
-        recipe = with_choice(recipe, part, key, _parsed(text), f"--set {assignment}")
-    return recipe
+    return _changed(recipe, map(_assignment, assignments))
 
 
 def with_choices(recipe: Recipe, parts: Mapping[str, Any], owner: str) -> Recipe:
     """Return a recipe with the choices of nested tables, as a file has them."""
+    changes = []
     for part, values in parts.items():
         if not isinstance(values, Mapping):
             raise ConfigError(f"{owner}: expected a table {part!r} of choices, got {values!r}")
         for key, value in values.items():
-            recipe = with_choice(recipe, part, key, value, f"{owner}: {part}.{key} = {value!r}")
-    return recipe
+            changes.append(Change(part, key, value, f"{owner}: {part}.{key} = {value!r}"))
+    return _changed(recipe, changes)
 
 
-def with_choice(recipe: Recipe, part: str, key: str, value: Any, owner: str) -> Recipe:
-    """Return a recipe with one choice made anew, or raise `ConfigError` in the name of `owner`."""
-    if part not in PARTS:
-        raise ConfigError(f"{owner}: no part {part!r}; there are {', '.join(PARTS)}")
-    choices = getattr(recipe, part)
-    hints = get_type_hints(type(choices))
-    if key not in hints:
-        raise ConfigError(f"{owner}: no value '{part}.{key}'; {part} has {list(hints)}")
-    fitted = _fitted(value, hints[key], f"{owner}: {part}.{key}")
-    changes: dict[str, Any] = {key: fitted}
-    choices = dataclasses.replace(choices, **changes)
-    source = {path: why for path, why in recipe.source.items() if path != f"{part}.{key}"}
-    rest: dict[str, Any] = {part: choices, "source": source}
-    return dataclasses.replace(recipe, **rest)
+def _assignment(text: str) -> Change:
+    path, equals, value = text.partition("=")
+    part, _, key = path.partition(".")
+    if not equals:
+        raise ConfigError(f"--set {text}: expected PART.NAME=VALUE, as in train.lr=3e-4")
+    return Change(part, key, _Text(value), f"--set {text}")
+
+
+def _changed(recipe: Recipe, changes: Iterable[Change]) -> Recipe:
+    """Make all changes at once, since some make sense only together."""
+    fitted: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for part, key, value, owner in changes:
+        if part not in PARTS:
+            raise ConfigError(f"{owner}: no part {part!r}; there are {', '.join(PARTS)}")
+        hints = get_type_hints(type(getattr(recipe, part)))
+        if key not in hints:
+            raise ConfigError(f"{owner}: no value '{part}.{key}'; {part} has {list(hints)}")
+        fitted[part][key] = _fitted(value, hints[key], f"{owner}: {part}.{key}")
+    paths = {f"{part}.{key}" for part, values in fitted.items() for key in values}
+    source = {path: why for path, why in recipe.source.items() if path not in paths}
+    parts: dict[str, Any] = {
+        part: dataclasses.replace(getattr(recipe, part), **values)
+        for part, values in fitted.items()
+    }
+    return dataclasses.replace(recipe, **parts, source=source)
+
+
+class _Text(str):
+    """A value as it was typed: what it means depends on what is wanted."""
+
+    __slots__ = ()
 
 
 def _parsed(text: str) -> Any:
@@ -67,6 +88,8 @@ def _parsed(text: str) -> Any:
 
 def _fitted(value: Any, kind: Any, owner: str) -> Any:
     """Return the value as its annotation wants it."""
+    if isinstance(value, _Text):
+        value = str(value) if kind is str else _parsed(value)
     if get_origin(kind) in (types.UnionType, typing.Union):
         if value is None:
             return None

@@ -15,6 +15,7 @@ import torch
 from invint import __version__
 from invint.errors import ConfigError
 
+FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -25,7 +26,7 @@ class Execution:
     Attributes:
         device: `cpu` or `cuda`.
         precision: `float32`, or `bfloat16` under autocast, the default on CUDA.
-        compile: Whether to use `torch.compile`; by default on CUDA.
+        compile: Whether to use `torch.compile`; by default on CUDA, in one process.
         threads: Of the CPU; a run keeps the number it started with.
         deterministic: Only algorithms that repeat their bits, on CUDA at some cost.
         synchronized: Batch-norm statistics over all processes.
@@ -35,8 +36,8 @@ class Execution:
     precision: str | None = None
     compile: bool | None = None
     threads: int | None = None
-    deterministic: bool = False
-    synchronized: bool = False
+    deterministic: bool | None = None
+    synchronized: bool | None = None
 
     def decided(self) -> "Execution":
         """Return this with nothing left open."""
@@ -55,19 +56,20 @@ class Execution:
             precision=precision,
             compile=device == "cuda" if self.compile is None else self.compile,
             threads=self.threads or torch.get_num_threads(),
+            deterministic=bool(self.deterministic),
+            synchronized=bool(self.synchronized),
         )
 
     def as_begun(self, begun: dict[str, Any], owner: Path) -> "Execution":
         """Take what a run began with, and refuse what contradicts it."""
-        for key in ("device", "precision", "threads"):
-            wanted, recorded = getattr(self, key), begun[key]
+        for key in FIXED:
+            wanted, recorded = getattr(self, key), begun.get(key)
             if wanted not in (None, recorded):
                 raise ConfigError(
                     f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
                     "to go on, or choose another --runs folder"
                 )
-        kept = {key: begun[key] for key in ("device", "precision", "threads", "deterministic")}
-        return replace(self, **kept).decided()
+        return replace(self, **{key: begun.get(key) for key in FIXED}).decided()
 
     @property
     def torch_device(self) -> torch.device:
@@ -88,7 +90,8 @@ class Execution:
         threads = torch.get_num_threads()
         strict = torch.are_deterministic_algorithms_enabled()
         benchmark = torch.backends.cudnn.benchmark
-        devices = [self.torch_device] if self.device == "cuda" else []
+        in_use = self.device == "cuda" or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count()) if in_use else ()  # seeding reaches all of them
         try:
             torch.set_num_threads(self.threads or threads)
             if self.deterministic:

@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from invint.errors import RunError
+from invint.errors import Interrupted, RunError
 
 
 @contextmanager
@@ -18,6 +18,10 @@ def explained(folder: Path) -> Iterator[None]:
     """Turn a full disk, exhausted memory and the like into one line that says what to do."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(
+            f"stopped at once; the same command goes on from the last checkpoint ({folder})"
+        ) from error
     except torch.OutOfMemoryError as error:
         raise _no_memory(folder, "the GPU has") from error
     except MemoryError as error:
@@ -53,15 +57,16 @@ def check_finite(loss: float, epoch: float, folder: Path) -> None:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM ask for a stop; a second one stops at once."""
-    asked = threading.Event()
+    """Let Ctrl-C and SIGTERM ask for a stop; the same one again stops at once."""
+    asked, seen = threading.Event(), set[int]()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if asked.is_set():
+        if number in seen:  # torchrun sends a SIGTERM of its own after a Ctrl-C
             raise KeyboardInterrupt
+        seen.add(number)
         asked.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

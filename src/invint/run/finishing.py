@@ -51,8 +51,9 @@ def finish(run: "Run") -> dict[str, Any]:
         result["best"] = {**run.best, "error": best_error(run)}
         result["validation_error"] = run.validate()
     result["seconds"] = round(run.seconds, 3)
+    for name in ("previous.safetensors", "next.safetensors"):
+        (path / name).unlink(missing_ok=True)
     run.folder.write("result.json", result)
-    (path / "previous.safetensors").unlink(missing_ok=True)
     return result
 
 

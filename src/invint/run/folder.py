@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,8 @@ class RunFolder:
         """Add a line to the log."""
         with (self.path / "log.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def log_lines(self) -> list[str]:
         """Return the lines of the log that were written to their end."""
@@ -76,4 +79,6 @@ class RunFolder:
                 raise RunError(
                     f"{self.path}: another process is at work on this run; wait for it or stop it"
                 ) from error
+            for draft in self.path.glob(".*"):  # left by a kill while a file was written
+                draft.unlink()
             yield

@@ -43,6 +43,11 @@ class Team:
         dist.all_gather_object(flags, flag)
         return any(flags)
 
+    def add_up(self, values: Tensor) -> None:
+        """Replace values by their sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(values)
+
     def shared(self, network: nn.Module, device: torch.device) -> nn.Module:
         """Return the network so that gradients are averaged over all processes."""
         if self.size == 1:
@@ -60,7 +65,9 @@ def team(device: torch.device) -> Iterator[Team]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
     try:
         yield Team(dist.get_rank(), size)
     finally:
@@ -72,9 +79,9 @@ class _SynchronizedNorm(GroupBatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `(b, c)` or `(b, c, h, w)`."""
-        shape = x.shape
-        spatial = shape[2:] if x.ndim == 4 else (1, 1)
-        return super().forward(x.reshape(*shape[:2], 1, *spatial)).reshape(shape)
+        if x.ndim == 2:
+            return super().forward(x[:, :, None, None, None])[:, :, 0, 0, 0]
+        return super().forward(x[:, :, None])[:, :, 0]
 
 
 def synchronize(network: nn.Module) -> None:

@@ -68,13 +68,16 @@ def train_run(
         watch: Hears of the progress.
     """
     folder, watch = RunFolder.of(runs, recipe, seed), watch or Watch()
-    if folder.result is not None:
+    result = folder.result
+    if result is not None:
         watch.noted(f"{folder.path} is complete; nothing to do")
+        watch.finished(result)
         return folder.path
     execution = execution or Execution()
     begun = folder.read("environment.json")
     execution = execution.as_begun(begun, folder.path) if begun else execution.decided()
     with ExitStack() as stack:
+        stack.callback(watch.ended)
         stack.enter_context(explained(folder.path))
         stack.enter_context(execution.applied())
         processes = stack.enter_context(team(execution.torch_device))
@@ -164,7 +167,7 @@ class Run:
             reg=train.reg,
             elastic=train.elastic,
             norm_penalty=train.norm_penalty,
-            class_weights=class_weights(self.images.labels) if train.class_weights else None,
+            class_weights=self.class_weights if train.class_weights else None,
         ).to(self.device)
         if self.execution.compile and self.processes.size == 1:
             objective = torch.compile(objective)  # type: ignore[assignment]
@@ -175,6 +178,11 @@ class Run:
             return out
 
         return terms
+
+    @property
+    def class_weights(self) -> Tensor:
+        """The weight of each class among the images trained on."""
+        return class_weights(self.images.labels, len(self.images.dataset.class_names))
 
     def complete(self, watch: Watch) -> None:
         """Begin or go on, train to the end, and write the result."""
@@ -196,8 +204,14 @@ class Run:
         recipe = self.recipe
         about = {"format": FORMAT_VERSION, "name": recipe.name, "about": recipe.about}
         about |= {"choices": recipe.choices, "source": recipe.source}
-        if self.folder.read("recipe.json") is None:
+        written = self.folder.read("recipe.json")
+        if written is None:
             self.folder.write("recipe.json", about | {"hash": recipe.hash, "seed": self.seed})
+        elif written.get("format") != FORMAT_VERSION:
+            raise RunError(
+                f"{self.folder.path}: format {written.get('format')}, this invint reads "
+                f"{FORMAT_VERSION}; go on with the version that wrote it"
+            )
         chosen, before = self.images.describe(self.seed), self.folder.read("subset.json")
         if before is None:
             self.folder.write("subset.json", chosen, indent=None)
@@ -206,8 +220,20 @@ class Run:
                 f"{self.folder.path}: the data set has changed since the run began; put it back, "
                 "or remove the folder to begin anew"
             )
-        if self.folder.read("environment.json") is None:
-            self.folder.write("environment.json", self.execution.environment())
+        self.describe_environment()
+
+    def describe_environment(self) -> None:
+        """Write with what the run begins, or say what has changed since it did."""
+        begun, now = self.folder.read("environment.json"), self.execution.environment()
+        if begun is None:
+            self.folder.write("environment.json", now)
+            return
+        for key in ("invint", "torch", "machine", "processes"):
+            if begun.get(key) != now[key]:
+                self.watch.noted(
+                    f"the run began with {key} {begun.get(key)} and goes on with {now[key]}: "
+                    "the last bits may differ"
+                )
 
     def segments(self) -> Iterator[tuple[int, int]]:
         """Yield the steps between epochs and selections that are still to be made."""
@@ -232,7 +258,7 @@ class Run:
             rate=self.rate,
             meter=self.meter,
             accumulate=self.recipe.train.accumulate,
-            after_step=partial(self.after_step, asked),
+            after_step=partial(self.after_step, asked, stop),
         )
         if self.step == stop:
             self.record()
@@ -246,11 +272,11 @@ class Run:
                 f"from there ({self.folder.path})"
             )
 
-    def after_step(self, asked: Callable[[], bool], step: int) -> bool:
-        """Save within a long epoch; say whether to stop."""
+    def after_step(self, asked: Callable[[], bool], stop: int, step: int) -> bool:
+        """Save within a long epoch; say whether to stop. Several processes only do so after it."""
         self.step = step
         self.watch.stepped(step)
-        if self.processes.size > 1:
+        if self.processes.size > 1 or step == stop:  # `stop` is saved once it is logged
             return False
         if time.monotonic() - self.saved_at > SECONDS_WITHOUT_CHECKPOINT:
             self.save()
@@ -297,15 +323,17 @@ class Run:
 
     def record(self) -> None:
         """Log the epoch that is over, and keep the weights if validation likes them best."""
+        self.processes.add_up(self.meter.sums)
         entry: dict[str, Any] = {"epoch": round(self.pace.epoch_at(self.step), 6)}
         entry |= {"step": self.step, **self.meter.read(), "lr": self.rate(self.step - 1)}
         check_finite(entry["loss"], entry["epoch"], self.folder.path)
+        if not self.processes.leads:
+            return
         if self.images.validation is not None:
             entry["validation_error"] = self.validate()
         entry["seconds"] = round(self.seconds, 3)
-        if self.processes.leads:
-            self.folder.log(entry)
-            self.watch.logged(entry)
+        self.folder.log(entry)
+        self.watch.logged(entry)
 
     @property
     def seconds(self) -> float:
@@ -319,7 +347,7 @@ class Run:
         batches = self.in_order(*self.images.validation)
         logits = logits_of(self.network, batches, autocast=self.execution.autocast)
         error = scores_of(*logits).error
-        if self.processes.leads and (self.best is None or error < self.best["validation_error"]):
+        if self.best is None or error < self.best["validation_error"]:
             self.best = {"validation_error": error, "step": self.step}
             best = self.folder.path / "best.safetensors"
             write_whole(best, network_bytes(self.network, self.current_card))
@@ -351,7 +379,7 @@ class Run:
         return make_card(self.recipe, self.images, monomials=self.monomials, head=head)
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, unless its numbers are none any more."""
         self.saved_at = time.monotonic()
         if not self.processes.leads:
             return
@@ -361,7 +389,7 @@ class Run:
         tensors |= {"meter": self.meter.sums, "random.cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        if not self.meter.sums.isfinite().all():
+        if not all(each.isfinite().all() for each in tensors.values()):
             check_finite(float("nan"), self.pace.epoch_at(self.step), self.folder.path)
         monomials = self.monomials
         facts = {
@@ -378,8 +406,10 @@ class Run:
     def restore(self) -> None:
         """Go back to the last checkpoint that is whole, or to the start."""
         checkpoint, problems = latest_checkpoint(self.folder.path)
-        for problem in problems:
-            self.watch.noted(f"{problem}; the checkpoint before it is used")
+        for path, problem in problems.items():
+            self.watch.noted(f"{problem}; going on from what was saved before it")
+            if self.processes.leads:
+                path.replace(path.with_name(f"damaged-{path.name}"))
         if self.processes.leads:
             self.folder.cut_log(0 if checkpoint is None else checkpoint.facts["log_lines"])
         if checkpoint is None:
@@ -397,7 +427,7 @@ class Run:
         self.seconds_before = facts["seconds"]
 
 
-def class_weights(labels: Tensor) -> Tensor:
+def class_weights(labels: Tensor, classes: int) -> Tensor:
     """Return weights inversely proportional to how often each class occurs, 1 on average."""
-    counts = torch.bincount(labels).clamp_min(1)
-    return len(labels) / (len(counts) * counts.float())
+    counts = torch.bincount(labels, minlength=classes).clamp_min(1)
+    return len(labels) / (classes * counts.float())

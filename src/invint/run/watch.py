@@ -20,4 +20,7 @@ class Watch:
         """Something happened that the user should know."""
 
     def finished(self, result: dict[str, Any]) -> None:
-        """The result was written."""
+        """The result was written, now or by an earlier start."""
+
+    def ended(self) -> None:
+        """Nothing more will come, whether the run is complete, was stopped or failed."""

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from invint.errors import RunError
+from invint.errors import ConfigError, RunError
 from invint.files import write_whole
 
 FORMAT_VERSION = 1
@@ -60,32 +60,40 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, or raise `RunError` if it is not as it was written."""
+    """Read a checkpoint.
+
+    Raises:
+        RunError: It is not as it was written.
+        ConfigError: Another version of invint wrote it.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path}: cut off or not a checkpoint") from error
-    text = header.get(KEY, "{}")
-    facts = json.loads(text)
-    version = facts.pop("format_version", None)
-    if version != FORMAT_VERSION:
-        raise RunError(f"{path}: format version {version}, this invint reads {FORMAT_VERSION}")
+    text = header.get(KEY, "")
     if header.get("sha256") != _digest(tensors, text):
         raise RunError(f"{path}: altered since it was written")
+    facts = json.loads(text)
+    version = facts.pop("format_version")
+    if version != FORMAT_VERSION:
+        raise ConfigError(
+            f"{path}: format version {version}, this invint reads {FORMAT_VERSION}; go on with the "
+            "version that wrote it"
+        )
     return Checkpoint(tensors, facts)
 
 
-def latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is whole, and what was wrong with newer ones."""
-    problems: list[str] = []
+def latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
+    """Return the newest checkpoint that is whole, and what is wrong with newer files."""
+    problems: dict[Path, str] = {}
     for name in (LAST, PREVIOUS):
         if (folder / name).exists():
             try:
                 return read_checkpoint(folder / name), problems
             except RunError as error:
-                problems.append(str(error))
+                problems[folder / name] = str(error)
     return None, problems
 
 
@@ -107,9 +115,11 @@ def load_optimizer(
     for name, tensor in tensors.items():
         owner, key = name.rsplit("/", maxsplit=1)
         parameter = parameters[owner]
-        count = key == "step" and not parameter.is_cuda  # Adam counts on the CPU unless fused
-        place = tensor if count else tensor.to(parameter.device)
-        optimizer.state[parameter][key] = place.clone()
+        if tensor.shape == parameter.shape:  # with the strides of the parameter, as it was made
+            optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(tensor)
+        else:  # Adam counts steps on the CPU unless it is fused
+            device = parameter.device if parameter.is_cuda else "cpu"
+            optimizer.state[parameter][key] = tensor.to(device, copy=True)
 
 
 def _digest(tensors: dict[str, Tensor], facts: str) -> str:

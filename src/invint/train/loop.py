@@ -33,6 +33,11 @@ def make_optimizer(
     network: nn.Module, name: str, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
     """Return Adam, or stochastic gradient descent with Nesterov momentum."""
+    if min(lr, momentum, weight_decay) < 0:
+        raise ConfigError(
+            "optimizer: expected learning rate, momentum and weight decay of 0 or more, "
+            f"got {lr:g}, {momentum:g} and {weight_decay:g}"
+        )
     parameters = [each for each in network.parameters() if each.requires_grad]
     if name == "adam":
         return torch.optim.Adam(parameters, lr=lr, fused=parameters[0].is_cuda)
@@ -75,6 +80,8 @@ def fit(
         accumulate: Parts a batch is worked through in.
         after_step: Told the next step; true stops the loop there.
     """
+    if accumulate < 1:
+        raise ConfigError(f"fit: expected accumulate to be 1 or more, got {accumulate}")
     for step, (images, labels) in zip(steps, batches(steps), strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate(step)

@@ -17,7 +17,8 @@ class Objective(nn.Module):
 
     over the weights $w$ of steerable filters and the coefficients $\gamma, \beta$ of batch
     normalisation. At λ = 0.2 and b = 0.1 the last term starts above the cross-entropy: the paper
-    says so.
+    says so. CE is a mean over images, with class weights too, so that the mean of equal parts of a
+    batch is that of the whole.
 
     Args:
         network: Takes images to logits.
@@ -49,7 +50,8 @@ class Objective(nn.Module):
     def forward(self, images: Float[Tensor, "b c h w"], labels: Int[Tensor, " b"]) -> Tensor:
         """Return the terms of the loss and the share of wrong answers, as one tensor."""
         logits = self.network(images).float()
-        entropy = cross_entropy(logits, labels, weight=self.class_weights)
+        each = cross_entropy(logits, labels, weight=self.class_weights, reduction="none")
+        entropy = each.mean()
         elastic, norm = self.penalties(like=entropy)
         wrong = (logits.argmax(dim=1) != labels).float().mean()
         return stack([entropy + elastic + norm, entropy, elastic, norm, wrong])

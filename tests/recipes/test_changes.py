@@ -1,0 +1,135 @@
+import dataclasses
+
+import pytest
+
+from invint.errors import ConfigError
+from invint.recipes import find_recipe
+from invint.recipes.changes import changed, with_choices
+
+BASE = find_recipe("digits/monomials")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("train.lr=3e-4", 3e-4),
+        ("train.lr=1", 1.0),
+        ("train.batch_size=16", 16),
+        ("train.class_weights=true", True),
+        ("train.class_weights=False", False),
+        ("train.lr_decay_epochs=30", (30.0,)),
+        ("train.lr_decay_epochs=30,60", (30.0, 60.0)),
+        ("data.size=100", 100),
+        ("data.size=none", None),
+        ("data.augment=[]", ()),
+        ("data.augment=", ()),
+        ("data.augment=flip,rotate", ("flip", "rotate")),
+        ('data.augment=["crop"]', ("crop",)),
+        ("data.name=folder:a=b,c", "folder:a=b,c"),
+        ("data.name=12", "12"),
+        ("model.group=D4", "D4"),
+        ("model.widths=4,6,8", (4, 6, 8)),
+        ("selection.method=none", "none"),
+        ("selection.steps=[[1, 10], [2.5, 4]]", ((1.0, 10), (2.5, 4))),
+    ],
+)
+def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) -> None:
+    part, key = assignment.partition("=")[0].split(".")
+    found = getattr(getattr(changed(BASE, [assignment]), part), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (
+            "train.speed=3",
+            "--set train.speed=3: no value 'train.speed'; train has ['epochs', 'batch_size', "
+            "'optimizer', 'lr', 'decay', 'lr_decay', 'lr_decay_epochs', 'momentum', "
+            "'weight_decay', 'reg', 'elastic', 'norm_penalty', 'class_weights', 'accumulate', "
+            "'scale']",
+        ),
+        (
+            "speed=3",
+            "--set speed=3: no part 'speed'; there are data, model, train, selection",
+        ),
+        ("train.lr", "--set train.lr: expected PART.NAME=VALUE, as in train.lr=3e-4"),
+        ("train.lr=fast", "--set train.lr=fast: train.lr must be a number, got 'fast'"),
+        ("train.lr=none", "--set train.lr=none: train.lr must be a number, got None"),
+        (
+            "train.batch_size=2.5",
+            "--set train.batch_size=2.5: train.batch_size must be a whole number, got 2.5",
+        ),
+        (
+            "train.batch_size=true",
+            "--set train.batch_size=true: train.batch_size must be a whole number, got True",
+        ),
+        (
+            "train.class_weights=1",
+            "--set train.class_weights=1: train.class_weights must be true or false, got 1",
+        ),
+        (
+            "selection.steps=[[1, 2, 3]]",
+            "--set selection.steps=[[1, 2, 3]]: selection.steps must be a list like "
+            "[float, int], got [1, 2, 3]",
+        ),
+    ],
+)
+def test_a_wrong_assignment_is_explained(assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        changed(BASE, [assignment])
+    assert str(caught.value) == message
+
+
+def test_changes_that_make_sense_only_together_may_come_in_any_order() -> None:
+    assignments = ["model.head=max", "selection.method=none"]
+    assert changed(BASE, assignments) == changed(BASE, assignments[::-1])
+    parts = {"model": {"head": "max"}, "selection": {"method": "none"}}
+    assert with_choices(BASE, parts, "mine.toml") == changed(BASE, assignments)
+    with pytest.raises(ConfigError, match="selection 'magnitude' needs the head 'monomials'"):
+        changed(BASE, ["model.head=max"])
+
+
+def test_the_later_of_two_assignments_counts() -> None:
+    assert changed(BASE, ["train.lr=1", "train.lr=2"]).train.lr == 2
+
+
+def test_a_changed_number_no_longer_comes_from_the_paper() -> None:
+    base = find_recipe("rotmnist/local-ws")
+    mine = changed(base, ["train.lr=0.5"])
+    assert set(base.source) - set(mine.source) == {"train.lr"}
+    assert "train.lr" in base.source
+
+
+OTHERS = {
+    "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3",
+    "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
+    "attention_dropout=0.9 widths=9,9,9",
+    "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=step lr_decay=0.9 "
+    "lr_decay_epochs=9 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "
+    "class_weights=true accumulate=9 scale=0.9",
+    "selection": "method=connectivity initial=catalog start=9 steps=[[9,9]] pretrain=9 "
+    "candidates=9 patience=9 ridge=9",
+}
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_the_hash_differs_whenever_a_choice_does(part: str) -> None:
+    assignments = OTHERS[part].split()
+    fields = dataclasses.fields(getattr(BASE, part))
+    assert [each.partition("=")[0] for each in assignments] == [field.name for field in fields]
+    base = changed(BASE, ["selection.method=none"]) if part == "model" else BASE
+    hashes = {changed(base, [f"{part}.{each}"]).hash for each in assignments}
+    assert len(hashes - {base.hash}) == len(fields)
+
+
+def test_the_hash_does_not_depend_on_how_a_number_is_written() -> None:
+    assert changed(BASE, ["train.lr_decay_epochs=10"]).hash == BASE.hash
+    assert changed(BASE, ["train.lr_decay_epochs=10.0"]).hash == BASE.hash
+    assert len(BASE.hash) == 12
+
+
+def test_the_hash_does_not_depend_on_words() -> None:
+    other = dataclasses.replace(BASE, about="other", source={"train.lr": "elsewhere"})
+    assert other.hash == BASE.hash

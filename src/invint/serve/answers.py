@@ -1,0 +1,210 @@
+"""From the bytes of a request to the answers of the networks; everything here runs in a worker.
+
+Axes:  t angle   c channel   h w pixel
+"""
+
+import base64
+import binascii
+import io
+import math
+from collections.abc import Sequence
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from PIL import Image
+from pydantic import ValidationError
+from torch import Tensor
+
+from invint.data.pictures import open_picture, read_picture
+from invint.errors import DataError
+from invint.ops.rotation import permute_grid, rotate
+from invint.serve.limits import Limits, RequestError
+from invint.serve.networks import ServedNetwork
+from invint.serve.schema import (
+    BatchRequest,
+    BatchResponse,
+    Curve,
+    ImageRequest,
+    Prediction,
+    PredictResponse,
+    TurnsResponse,
+)
+
+SHOWN = 32  # classes in a curve; of more than these only the likeliest are sent
+PRECISION = 5  # decimals of a probability
+
+
+def predict(
+    body: bytes, networks: Sequence[ServedNetwork], *, limits: Limits, deadline: float
+) -> PredictResponse:
+    """Answer for one image."""
+    return _predictions([image_bytes(body)], networks, limits, deadline)[0]
+
+
+def predict_batch(
+    body: bytes, networks: Sequence[ServedNetwork], *, limits: Limits, deadline: float
+) -> BatchResponse:
+    """Answer for several images, or refuse them all, naming the first bad one."""
+    try:
+        request = BatchRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestError(422, f"the body is not as documented: {_problem(error)}") from error
+    if not 1 <= len(request.images) <= limits.batch:
+        raise RequestError(
+            413 if request.images else 422,
+            f"a batch has 1 to {limits.batch} images, got {len(request.images)}",
+        )
+    pictures = [_from_base64(each, f"image {i}") for i, each in enumerate(request.images)]
+    return BatchResponse(results=_predictions(pictures, networks, limits, deadline))
+
+
+def turns(
+    body: bytes, networks: Sequence[ServedNetwork], *, count: int, limits: Limits, deadline: float
+) -> TurnsResponse:
+    """Answer for one image at `count` angles around the circle."""
+    data = image_bytes(body)
+    curves = []
+    for network in networks:
+        image = pixels(data, network, limits)
+        probabilities = network.probabilities(turned(image, count), deadline=deadline)
+        likeliest = probabilities.amax(dim=0).topk(min(SHOWN, probabilities.shape[1])).indices
+        classes = sorted(likeliest.tolist())
+        curve = Curve(
+            network=network.title,
+            classes=classes,
+            probabilities=_rounded(probabilities[:, classes]),
+            labels=probabilities.argmax(dim=1).tolist(),
+        )
+        curves.append(curve)
+    first = pixels(data, networks[0], limits)
+    return TurnsResponse(
+        angles=[round(360 * i / count, 3) for i in range(count)],
+        picture=_data_address(first),
+        background="#" + "".join(f"{round(255 * each):02x}" for each in _colour(first)),
+        curves=curves,
+    )
+
+
+def image_bytes(body: bytes) -> bytes:
+    """Return the image in a body: the body itself, or what its JSON holds as base64."""
+    if not body:
+        raise RequestError(422, "the body is empty; send the bytes of an image")
+    if body.lstrip()[:1] != b"{":  # no image starts like this
+        return body
+    try:
+        return _from_base64(ImageRequest.model_validate_json(body).image, "image")
+    except ValidationError as error:
+        raise RequestError(422, f"the body is not as documented: {_problem(error)}") from error
+
+
+def pixels(data: bytes, network: ServedNetwork, limits: Limits) -> Float[Tensor, "1 c h w"]:
+    """Decode an image at the size of a network, between 0 and 1."""
+    _check_picture(data, limits)
+    try:
+        picture = read_picture(
+            data, side=network.card.image_size[0], channels=network.card.in_channels
+        )
+    except DataError as error:
+        raise RequestError(422, str(error)) from error
+    largest = 65535 if picture.dtype == torch.uint16 else 255
+    return rearrange(picture, "c h w -> 1 c h w").float() / largest
+
+
+def turned(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h w"]:
+    """Turn an image counter-clockwise to `count` angles; its background comes in at the border.
+
+    The background is the median of the pixels along the border, channel by channel. Quarter turns
+    permute pixels; between them the interpolation is bicubic.
+    """
+    background = _background(image)
+    centred = image - background
+    views = [
+        permute_grid(centred, 4 * i // count, flip=False)
+        if 4 * i % count == 0
+        else rotate(centred, 2 * math.pi * i / count, mode="bicubic")
+        for i in range(count)
+    ]
+    return (torch.cat(views) + background).clamp(0, 1)
+
+
+def _predictions(
+    pictures: list[bytes], networks: Sequence[ServedNetwork], limits: Limits, deadline: float
+) -> list[PredictResponse]:
+    columns = []
+    for network in networks:
+        images = [_numbered(data, i, network, limits) for i, data in enumerate(pictures)]
+        rows = network.probabilities(torch.cat(images), deadline=deadline)
+        columns.append([_prediction(network, row) for row in rows])
+    return [PredictResponse(predictions=list(row)) for row in zip(*columns, strict=True)]
+
+
+def _prediction(network: ServedNetwork, row: Tensor) -> Prediction:
+    best = int(row.argmax())
+    values = _rounded(row[None])[0]
+    return Prediction(
+        network=network.title,
+        label=network.card.class_names[best],
+        probability=values[best],
+        probabilities=values,
+    )
+
+
+def _numbered(data: bytes, number: int, network: ServedNetwork, limits: Limits) -> Tensor:
+    try:
+        return pixels(data, network, limits)
+    except RequestError as error:
+        raise RequestError(error.status, f"image {number}: {error.message}") from error
+
+
+def _check_picture(data: bytes, limits: Limits) -> None:
+    """Look at the header alone: is it a picture, and small enough to decode?"""
+    try:
+        with open_picture(data) as picture:
+            width, height = picture.size
+    except DataError as error:
+        raise RequestError(415, f"the image {error}") from error
+    if width * height > limits.pixels:
+        raise RequestError(
+            413, f"an image has at most {limits.pixels:,} pixels, this one {width} x {height}"
+        )
+
+
+def _from_base64(text: str, owner: str) -> bytes:
+    _, _, content = text.rpartition(",")  # data addresses have one
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(422, f"{owner}: not base64") from error
+
+
+def _background(image: Tensor) -> Tensor:
+    border = torch.cat((image[..., 0, :], image[..., -1, :], image[..., 0], image[..., -1]), dim=-1)
+    return rearrange(border.median(dim=-1).values, "1 c -> 1 c 1 1")
+
+
+def _colour(image: Tensor) -> list[float]:
+    values: list[float] = _background(image).flatten().tolist()
+    return values if len(values) == 3 else values * 3
+
+
+def _data_address(image: Tensor) -> str:
+    levels = (255 * image[0]).round().to(torch.uint8)
+    if len(levels) == 1:
+        picture = Image.fromarray(levels[0].numpy())
+    else:
+        picture = Image.fromarray(rearrange(levels, "c h w -> h w c").contiguous().numpy())
+    file = io.BytesIO()
+    picture.save(file, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _rounded(rows: Tensor) -> list[list[float]]:
+    return [[round(value, PRECISION) for value in row] for row in rows.tolist()]
+
+
+def _problem(error: ValidationError) -> str:
+    """Return the first problem, without what was sent."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(each) for each in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]

@@ -40,8 +40,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < (0 if name == "waiting" else 1):
-                raise ConfigError(f"Limits: {name} must be at least 1, got {value}")
+            if value < 0 or (value == 0 and name != "waiting"):
+                raise ConfigError(f"Limits: {name} must be positive, got {value}")
 
 
 class RequestError(Exception):

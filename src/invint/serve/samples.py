@@ -6,21 +6,29 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-SAMPLES = (13, 14, 15, 16, 17, 18, 19, 20, 21, 22)  # 3, 4, 5, …, a good hand for each digit
-SIDE, MARGIN = 160, 16
+SIDE, MARGIN = 160, 16  # as much margin as the digits have that networks are trained on
+
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @cache
 def sample_images() -> dict[str, bytes]:
-    """Return a few digits as PNG files, by the name of the sample."""
+    """Return one digit of each kind as a PNG file, by the name of the sample."""
     from sklearn.datasets import load_digits  # takes a second to import
 
     digits = load_digits()
-    chosen = sorted(SAMPLES, key=lambda number: int(digits.target[number]))
-    return {f"digit-{digits.target[number]}": _drawn(digits.images[number]) for number in chosen}
+    kinds = {label: digits.images[digits.target == label] for label in range(10)}
+    return {f"digit-{label}": _drawn(_typical(images)) for label, images in kinds.items()}
 
 
-def _drawn(image: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bytes:
+def _typical(images: Pixels) -> Pixels:
+    """Return the image nearest to the mean of all."""
+    distances = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2))
+    typical: Pixels = images[distances.argmin()]
+    return typical
+
+
+def _drawn(image: Pixels) -> bytes:
     inner = SIDE - 2 * MARGIN
     small = Image.fromarray((image * 255 / 16).round().astype(np.uint8))
     large = Image.new("L", (SIDE, SIDE))

@@ -14,7 +14,7 @@ import torch
 from invint.errors import ConfigError
 from invint.extras import needed
 from invint.serve.limits import Limits
-from invint.serve.networks import open_networks
+from invint.serve.networks import ServedNetwork, open_networks
 
 TOKEN = re.compile(r"[\w.~-]{16,256}", re.ASCII)
 
@@ -93,16 +93,15 @@ def run_server(
     for module in ("fastapi", "uvicorn"):
         needed(module, "invint serve", "serve")
     networks = open_networks(paths)
-    listening = _listen(address)
-    with listening:
-        limits = limits or Limits()
+    with listen(address) as listening:
         torch.set_num_threads(1)  # every worker has its core
-        server = _server(networks, address, limits)
+        server = make_server(networks, address, limits or Limits())
         started(address.url(listening.getsockname()[1]))
         server.run(sockets=[listening])
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
+    """Take the port, or raise `ConfigError`; clients may knock before the server is ready."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,11 +113,18 @@ def _listen(address: Address) -> socket.socket:
             f"serve: cannot listen on {address.host} port {address.port} ({error}); "
             "choose another --port or --host"
         ) from error
-    listening.listen(512)  # clients may knock before the server is ready
+    listening.listen(512)
     return listening
 
 
-def _server(networks: Any, address: Address, limits: Limits) -> Any:
+def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Limits) -> Any:
+    """Return uvicorn's server for the networks.
+
+    Args:
+        networks: What to try, the main one first.
+        address: Names and token.
+        limits: How much may be asked.
+    """
     import uvicorn
 
     from invint.serve.app import create_app

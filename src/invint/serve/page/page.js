@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const KEPT = 12; // images tried that the page remembers
 const SLOWLY = 36; // degrees a second
 const BARS = 10; // classes shown beside each network
-const CHART = { left: 40, right: 8, top: 26, bottom: 24, width: 480, height: 190 };
+const CHART = { left: 40, right: 8, top: 26, bottom: 24, width: 400, height: 220 };
 
 const part = (id) => document.getElementById(id);
 const state = { model: null, cards: [], turns: null, angle: 0, playing: false, asked: null, tried: [], url: null };
@@ -25,7 +25,7 @@ function drawn(name, attributes = {}, text = "") {
   return made;
 }
 
-const percent = (value) => `${(100 * value).toFixed(value > 0.0995 ? 0 : 1)} %`;
+const percent = (value) => `${(100 * value).toFixed(value > 0.0995 ? 0 : 1)}\u00a0%`;
 const around = (angle) => ((angle % 360) + 360) % 360;
 
 function say(message) {
@@ -174,7 +174,8 @@ function announce() {
 // A card for each network
 
 function makeCard(network, ring) {
-  const kind = [network.network && network.network !== network.title ? network.network : "",
+  const named = !network.network || network.title.startsWith(network.network);
+  const kind = [named ? "" : network.network,
     network.group ? `invariant, ${network.group}` : "ordinary", ring].filter(Boolean).join(" · ");
   const card = {
     answer: element("span", { className: "answer" }, "–"),
@@ -182,9 +183,11 @@ function makeCard(network, ring) {
     chart: drawn("svg", { viewBox: `0 0 ${CHART.width} ${CHART.height}`, class: "chart", role: "img" }),
     summary: element("p", { className: "summary" }, "Choose an image, or one of the samples."),
     rows: new Map(),
+    short: element("span", {}, "–"),
   };
+  part("answers").append(element("p", {}, element("span", { className: "note" }, network.title), card.short));
   card.root = element("article", { className: "card network" },
-    element("header", {}, element("h2", {}, network.title), element("span", { className: "kind" }, kind), card.answer),
+    element("header", {}, element("div", {}, element("h2", {}, network.title), element("p", { className: "kind" }, kind)), card.answer),
     element("div", { className: "parts" }, card.bars, card.chart), card.summary);
   card.chart.addEventListener("pointerdown", (event) => { card.dragging = true; fromChart(card, event); });
   card.chart.addEventListener("pointermove", (event) => { if (card.dragging) fromChart(card, event); });
@@ -226,7 +229,7 @@ function drawCurve(card, curve) {
     const width = across(run.to) - across(run.from);
     if (!same) card.chart.append(drawn("rect", { x: across(run.from), width, y: up(1), height: up(0) - up(1), class: "band" }));
     const name = names[run.label];
-    if (width > 7 * name.length + 8) card.chart.append(drawn("text", { x: across(run.from) + width / 2, y: up(1) - 8, class: "name" }, name));
+    if (width > 7 * name.length + 5) card.chart.append(drawn("text", { x: across(run.from) + width / 2, y: up(1) - 8, class: "name" }, name));
   }
   const step = 360 / curve.labels.length;
   const best = curve.labels.map((label, i) => curve.probabilities[i][curve.classes.indexOf(label)]);
@@ -281,7 +284,10 @@ function showAngle(card, curve) {
     value.textContent = percent(probability);
   }
   const best = curve.probabilities[i][top];
-  card.answer.replaceChildren(state.model.classes[label], element("small", {}, percent(best)));
+  for (const place of [card.answer, card.short]) {
+    place.replaceChildren(state.model.classes[label], element("small", {}, percent(best)));
+    place.classList.toggle("changed", label !== curve.labels[0]);
+  }
   const x = across(state.turns.angles[i]);
   card.cursor.setAttribute("x1", x);
   card.cursor.setAttribute("x2", x);

@@ -1,0 +1,360 @@
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from serving import ask, base64_of, bomb, picture
+from torch import Tensor
+
+from invint.errors import ConfigError
+from invint.serve.app import FILES, create_app
+from invint.serve.guard import Access, Guard
+from invint.serve.limits import Limits
+from invint.serve.networks import ServedNetwork
+
+TOKEN = "a-token-of-24-characters"
+POSTS = ["/api/predict", "/api/predict-batch", "/api/turns"]
+
+
+@pytest.fixture(scope="module")
+def app(networks: list[ServedNetwork]) -> Guard:
+    return create_app(networks, angles=8)
+
+
+@pytest.fixture(scope="module")
+def locked(networks: list[ServedNetwork]) -> Guard:
+    return create_app(networks, angles=8, access=Access(token=TOKEN))
+
+
+def error_of(answer: httpx.Response) -> str:
+    content = answer.json()
+    assert list(content) == ["error"]
+    assert "Traceback" not in answer.text
+    return str(content["error"])
+
+
+def test_the_page_and_its_files_are_there(app: Guard) -> None:
+    for path, (_, kind) in FILES.items():
+        answer = ask(app, "GET", path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+    for digit in range(10):
+        answer = ask(app, "GET", f"/samples/digit-{digit}.png")
+        assert answer.content.startswith(b"\x89PNG")
+
+
+def test_no_file_of_the_page_names_another_machine(app: Guard) -> None:
+    for path in FILES:
+        text = ask(app, "GET", path).text
+        for word in ("https://", "//cdn", "@import", "url("):
+            assert word not in text
+        allowed = ("http://www.w3.org/", "http://127.0.0.1:8765")
+        assert text.count("http://") == sum(text.count(each) for each in allowed)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/index.html",
+        "/../app.py",
+        "/%2e%2e/app.py",
+        "/samples/..%2f..%2fapp.py",
+        "/samples/digit-3.png/../../app.py",
+        "//etc/passwd",
+        "/index.html%00",
+    ],
+)
+def test_no_path_of_a_request_reaches_a_file(app: Guard, path: str) -> None:
+    answer = ask(app, "GET", path)
+    assert answer.status_code == 404
+    assert error_of(answer) == "Not Found"
+
+
+def test_the_model_is_described(app: Guard) -> None:
+    model = ask(app, "GET", "/api/model").json()
+    assert [each["title"] for each in model["networks"]] == ["cnn-small", "sfcnn-small, local-ws"]
+    assert [each["group"] for each in model["networks"]] == [None, "C8"]
+    assert model["classes"] == list("0123456789")
+    assert model["angles"] == 8
+    assert model["limits"]["upload_bytes"] == 8 * 2**20
+
+
+def test_the_interface_answers_as_documented(app: Guard) -> None:
+    alone = ask(app, "POST", "/api/predict", content=picture()).json()
+    body = {"images": [base64_of(picture())] * 2}
+    batch = ask(app, "POST", "/api/predict-batch", json=body).json()
+    turns = ask(app, "POST", "/api/turns", json={"image": base64_of(picture())}).json()
+    few = ask(app, "POST", "/api/turns?angles=3", content=picture()).json()
+    assert [each["predictions"][0]["label"] for each in batch["results"]] == [
+        alone["predictions"][0]["label"]
+    ] * 2
+    assert turns["angles"] == [0, 45, 90, 135, 180, 225, 270, 315]
+    assert few["angles"] == [0, 120, 240]
+    assert len(few["curves"][1]["probabilities"]) == 3
+
+
+def test_the_description_is_machine_readable_and_nothing_else_is_fetched(app: Guard) -> None:
+    paths = ask(app, "GET", "/openapi.json").json()["paths"]
+    assert set(paths) == {"/health", "/api/model", *POSTS}
+    body = paths["/api/predict"]["post"]["requestBody"]["content"]
+    assert set(body) == {"image/*", "application/json"}
+    assert ask(app, "GET", "/redoc").status_code == 404
+    assert "cdn" not in ask(app, "GET", "/docs").text
+
+
+@pytest.mark.parametrize("path", ["/", "/api/model", "/nothing", "/health"])
+def test_every_answer_has_the_headers_that_protect_it(app: Guard, path: str) -> None:
+    headers = ask(app, "GET", path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "message"),
+    [
+        ("/api/predict", b"", 422, "the body is empty"),
+        ("/api/predict", b"hello", 415, "the image holds no picture"),
+        ("/api/turns", bomb(8_000), 413, "at most 25,000,000 pixels"),
+        ("/api/predict", bytes(9 * 2**20), 413, "a request has at most 8 MiB"),
+        ("/api/turns?angles=181", picture(), 422, "angles: Input should be less than or equal"),
+        ("/api/turns?angles=0", picture(), 422, "angles: Input should be greater than or"),
+        ("/api/turns?angles=x", picture(), 422, "angles: Input should be a valid integer"),
+        ("/api/predict-batch", b"{}", 422, "images: Field required"),
+    ],
+)
+def test_a_bad_upload_gets_one_sentence(
+    app: Guard, path: str, content: bytes, status: int, message: str
+) -> None:
+    answer = ask(app, "POST", path, content=content)
+    assert answer.status_code == status
+    assert message in error_of(answer)
+
+
+def test_what_was_sent_is_not_sent_back(app: Guard) -> None:
+    for path in POSTS:
+        answer = ask(app, "POST", path, json={"images": "<script>", "image": 7, "secret": 1})
+        assert "<script>" not in error_of(answer)
+
+
+def test_a_wrong_method_is_refused(app: Guard) -> None:
+    assert ask(app, "GET", "/api/predict").status_code == 405
+    assert ask(app, "DELETE", "/api/model").status_code == 405
+
+
+async def drops(total: int) -> AsyncIterator[bytes]:
+    for _ in range(total):
+        yield bytes(2**20)
+
+
+def test_a_body_is_counted_where_nothing_was_announced(app: Guard) -> None:
+    answer = ask(app, "POST", "/api/predict", content=drops(12))
+    assert "content-length" not in answer.request.headers
+    assert answer.status_code == 413
+
+
+def test_an_enormous_body_is_not_read_to_its_end(app: Guard) -> None:
+    given = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal given
+        while given < 1000:
+            given += 1
+            yield bytes(2**20)
+
+    assert ask(app, "POST", "/api/predict", content=endless()).status_code == 413
+    assert given < 60
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(networks: list[ServedNetwork]) -> None:
+    app = create_app(networks, angles=4, limits=Limits(upload_seconds=0.2))
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"a"
+        await asyncio.sleep(60)
+
+    start = time.monotonic()
+    answer = ask(app, "POST", "/api/predict", content=slow())
+    assert answer.status_code == 408
+    assert error_of(answer) == "the body took longer than 0.2 s"
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost@evil", "[::1"]
+)
+def test_a_name_that_is_not_its_own_is_refused(app: Guard, host: str) -> None:
+    answer = ask(app, "GET", "/", headers={"host": host})
+    assert answer.status_code == 421
+    assert "does not go by this name" in error_of(answer)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:1", "[::1]:8765", "10.0.0.3"])
+def test_its_own_names_and_addresses_are_accepted(app: Guard, host: str) -> None:
+    assert ask(app, "GET", "/", headers={"host": host}).status_code == 200
+
+
+def test_further_names_can_be_given(networks: list[ServedNetwork]) -> None:
+    app = create_app(networks, angles=4, access=Access(hosts=frozenset({"lab.example"})))
+    assert ask(app, "GET", "/", headers={"host": "LAB.example:80"}).status_code == 200
+
+
+def test_the_page_of_another_site_cannot_ask(app: Guard) -> None:
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:9999"):
+        answer = ask(app, "POST", "/api/predict", content=picture(), headers={"origin": origin})
+        assert answer.status_code == 403
+        assert error_of(answer) == "pages of other sites may not ask this server"
+    own = {"origin": "http://127.0.0.1:8765"}
+    assert ask(app, "POST", "/api/predict", content=picture(), headers=own).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/model", "/page.js", "/openapi.json", "/docs", "/nothing"])
+def test_nothing_is_shown_without_the_token(locked: Guard, path: str) -> None:
+    answer = ask(locked, "GET", path)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "this server wants its token" in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": TOKEN},
+        {"authorization": f"Basic {TOKEN}"},
+        {"authorization": "Bearer é".encode()},
+        {"cookie": f"invint={TOKEN}"},
+        {"cookie": "invint="},
+        {"cookie": '"; =;;'},
+    ],
+)
+def test_a_wrong_token_is_refused(locked: Guard, headers: dict[str, Any]) -> None:
+    for path in POSTS:
+        answer = ask(locked, "POST", path, content=picture(), headers=headers)
+        assert answer.status_code == 401
+
+
+def test_the_right_token_opens(locked: Guard) -> None:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    answer = ask(locked, "POST", "/api/predict", content=picture(), headers=headers)
+    assert answer.status_code == 200
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(
+    locked: Guard,
+) -> None:
+    answer = ask(locked, "GET", f"/?token={TOKEN}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert TOKEN not in cookie
+    headers = {"cookie": cookie.partition(";")[0]}
+    assert ask(locked, "GET", "/", headers=headers).status_code == 200
+    assert ask(locked, "GET", "/api/model", headers=headers).status_code == 200
+
+
+def test_a_browser_without_the_token_is_asked_for_it(locked: Guard) -> None:
+    for path in ("/", "/?token=wrong", "/?token="):
+        answer = ask(locked, "GET", path)
+        assert answer.status_code == 401
+        assert "This server asks for its token" in answer.text
+    assert ask(locked, "GET", "/style.css").status_code == 200
+    assert ask(locked, "GET", "/health").json() == {"status": "ok"}
+
+
+def test_the_token_in_an_address_opens_nothing_but_the_page(locked: Guard) -> None:
+    assert ask(locked, "GET", f"/api/model?token={TOKEN}").status_code == 401
+
+
+@pytest.fixture
+def held(networks: list[ServedNetwork]) -> Iterator[tuple[ServedNetwork, threading.Event]]:
+    """A network that answers when it is told to."""
+    release = threading.Event()
+
+    def run(images: Tensor) -> Tensor:
+        release.wait(20)
+        return torch.zeros(len(images), 10)
+
+    yield ServedNetwork("held", networks[0].card, run), release
+    release.set()
+
+
+def test_the_queue_is_bounded_and_the_rest_is_told_to_come_back(
+    held: tuple[ServedNetwork, threading.Event],
+) -> None:
+    network, release = held
+    app = create_app([network], angles=4, limits=Limits(workers=1, waiting=2))
+
+    async def crowd() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asking = [
+                asyncio.create_task(client.post("/api/predict", content=picture()))
+                for _ in range(10)
+            ]
+            while sum(task.done() for task in asking) < 7:
+                await asyncio.sleep(0.01)
+            assert (await client.get("/health")).status_code == 200
+            release.set()
+            return list(await asyncio.gather(*asking))
+
+    answers = asyncio.run(crowd())
+    statuses = [answer.status_code for answer in answers]
+    assert (statuses.count(200), statuses.count(503)) == (3, 7)
+    busy = next(answer for answer in answers if answer.status_code == 503)
+    assert busy.headers["retry-after"] == "1"
+    assert error_of(busy) == "the server is busy; try again in a second"
+    assert ask(app, "POST", "/api/predict", content=picture()).status_code == 200
+
+
+def test_what_takes_too_long_is_given_up(networks: list[ServedNetwork]) -> None:
+    def slow(images: Tensor) -> Tensor:
+        time.sleep(0.15)
+        return torch.zeros(len(images), 10)
+
+    snail = ServedNetwork("snail", networks[0].card, slow)
+    app = create_app([snail], angles=180, limits=Limits(seconds=0.2))
+    start = time.monotonic()
+    answer = ask(app, "POST", "/api/turns", content=picture())
+    assert answer.status_code == 503
+    assert error_of(answer) == "no answer within 0.2 s; ask for less"
+    assert time.monotonic() - start < 3
+
+
+def test_a_fault_inside_says_nothing_about_the_inside(networks: list[ServedNetwork]) -> None:
+    def broken(images: Tensor) -> Tensor:
+        raise ValueError(f"secret of {len(images)}")
+
+    app = create_app([ServedNetwork("broken", networks[0].card, broken)], angles=4)
+    answer = ask(app, "POST", "/api/predict", content=picture())
+    assert answer.status_code == 500
+    assert error_of(answer) == "something went wrong in the server; its log says what"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_deeply_nested_json_is_refused(app: Guard) -> None:
+    content = b'{"images": ' + b"[" * 200_000
+    assert ask(app, "POST", "/api/predict-batch", content=content).status_code == 422
+
+
+def test_answers_are_json_that_browsers_read(app: Guard) -> None:
+    answer = ask(app, "POST", "/api/turns", content=picture())
+    assert answer.headers["content-type"] == "application/json"
+    assert json.loads(answer.text)["background"] == "#000000"
+
+
+def test_says_which_limit_makes_no_sense() -> None:
+    with pytest.raises(ConfigError, match="Limits: batch must be positive, got 0"):
+        Limits(batch=0)
+    assert Limits(waiting=0).waiting == 0

@@ -111,9 +111,13 @@ class _SteerableConv2d(nn.Module):
                 padding=self.padding,
                 cure="pool first, then convolve with stride 1",
             )
+        # On a GPU convolutions are fastest with channels last; what is so already is not copied.
+        x = x.contiguous(memory_format=torch.channels_last) if x.is_cuda else x
         out = conv2d(
             x, self.filters(), self._spread_bias(), stride=self.stride, padding=self.padding
         )
+        if x.is_cuda:  # an image of one channel has no layout to go by
+            out = out.contiguous(memory_format=torch.channels_last)
         return rearrange(out, "b (o g) y x -> b o g y x", g=self.group.order)
 
     def _spread_bias(self) -> Tensor | None:

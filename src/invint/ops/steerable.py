@@ -171,8 +171,10 @@ class _Expand(torch.autograd.Function):
         channel = torch.arange(weight.shape[1], device=weight.device)[:, None]
 
         def expand(weight: Tensor) -> Tensor:
-            spread = weight[:, channel, quotients[:, None]]  # o g c h q
-            return rearrange(spread, "o g c h q -> o g (c h) q") @ basis
+            spread = rearrange(weight[:, channel, quotients[:, None]], "o g c h q -> o g (c h) q")
+            if weight.is_cuda:  # the same product, with channels last in memory
+                return (basis.mT @ spread.mT).mT
+            return spread @ basis
 
         return _in_blocks(expand, weight)
 

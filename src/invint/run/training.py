@@ -36,7 +36,7 @@ from invint.train.checkpoint import (
     optimizer_tensors,
 )
 from invint.train.evaluate import logits_of, scores_of
-from invint.train.loop import Batch, Meter, fit, make_optimizer
+from invint.train.loop import Batch, Meter, channels_last, fit, make_optimizer
 from invint.train.objective import Objective
 from invint.train.pace import Pace, learning_rate
 
@@ -143,8 +143,9 @@ class Run:
         train = self.recipe.train
         if self.execution.synchronized:
             synchronize(network)
-        layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
-        self.network = network.to(self.device, memory_format=layout)  # type: ignore[call-overload]
+        self.network = network.to(self.device)
+        if self.device.type == "cuda":
+            channels_last(self.network)
         self.optimizer = make_optimizer(
             self.network,
             train.optimizer,
@@ -173,6 +174,8 @@ class Run:
             objective = torch.compile(objective)  # type: ignore[assignment]
 
         def terms(images: Tensor, labels: Tensor) -> Tensor:
+            if images.is_cuda:
+                images = images.contiguous(memory_format=torch.channels_last)
             with self.execution.autocast():
                 out: Tensor = objective(images, labels)
             return out

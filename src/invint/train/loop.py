@@ -53,6 +53,13 @@ def make_optimizer(
     raise ConfigError(f"no optimizer {name!r}; there are adam and sgd")
 
 
+def channels_last(network: nn.Module) -> None:
+    """Lay out plain convolutions as a GPU likes them; steerable ones see to it themselves."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
+
+
 def _go_on(step: int) -> bool:  # noqa: ARG001
     return False
 

@@ -1,0 +1,156 @@
+"""Time whole training steps of steerable networks against the plain network of the same shapes.
+
+The plain network is the folded one, convolutions with weights of their own: what no steerable
+network can beat. Both are trained alike: loss, penalties, backward, Adam, bf16 under autocast,
+compiled. Networks are compiled side by side first (the compiler's cache keeps the outcome), then
+timed one after the other, each with the plain network in turn.
+
+usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,local-ws]
+                                  [--batch 64] [--turns 20] [--eager] [--record NAME]
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from record import markdown_table, publish, write_record
+from timing import DEVICE, in_turn, peak
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from invint import create_model
+from invint.models import fold
+from invint.train.loop import channels_last
+from invint.train.objective import Objective
+
+SIDES = {"sfcnn": (1, 28), "sf-wrn16-4": (3, 32), "sfcnn-small": (1, 20)}
+HEADS = "max,local-ws,global-ws,monomials"
+
+
+def plain(network: str) -> nn.Module:
+    """Return the plain network of the same tensor shapes, with weights of its own."""
+    channels, side = SIDES[network]
+    model = fold(create_model(network, head="max", in_channels=channels, image_size=side))
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.reset_parameters()
+    return model.train().requires_grad_(True)
+
+
+def stepping(model: nn.Module, network: str, batch: int, compiled: bool) -> Callable[[], object]:
+    """Return the call that makes one training step."""
+    channels, side = SIDES[network]
+    model = model.to(DEVICE).train()
+    channels_last(model)
+    objective: Any = Objective(model, reg=0.1, elastic=1e-7).to(DEVICE)
+    objective = torch.compile(objective) if compiled else objective
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=DEVICE == "cuda")
+    images = torch.rand(batch, channels, side, side, device=DEVICE)
+    images = images.contiguous(memory_format=torch.channels_last)
+    labels = torch.arange(batch, device=DEVICE) % 10
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+            terms = objective(images, labels)
+        terms[0].backward()
+        optimizer.step()
+
+    return step
+
+
+def operations(model: nn.Module, network: str, batch: int) -> int:
+    """Count the floating-point operations of a training step of the plain network."""
+    channels, side = SIDES[network]
+    with FlopCounterMode(display=False) as counter:
+        model(torch.rand(2, channels, side, side, device=DEVICE)).sum().backward()
+    return counter.get_total_flops() * batch // 2
+
+
+def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Time a network with a head beside the plain one."""
+    channels, side = SIDES[network]
+    compiled = not options.eager
+    torch.manual_seed(0)
+    floor = plain(network).to(DEVICE)
+    work = operations(floor, network, options.batch)
+    model = create_model(network, head=head, in_channels=channels, image_size=side)
+    steps = [stepping(each, network, options.batch, compiled) for each in (model, floor)]
+    ours, lowest = in_turn(steps, options.turns)
+    memory = [peak(step) for step in steps] if DEVICE == "cuda" else [0, 1]
+    return {
+        "network": network,
+        "head": head,
+        "milliseconds": 1e3 * ours,
+        "plain_milliseconds": 1e3 * lowest,
+        "ratio": ours / lowest,
+        "memory": memory[0] / memory[1],
+        "teraflops": work / ours / 1e12,
+        "plain_teraflops": work / lowest / 1e12,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a table."""
+    header = ["network", "head", "step", "plain", "ratio", "peak memory", "TFLOP/s", "plain"]
+    body = [
+        [
+            row["network"],
+            row["head"],
+            f"{row['milliseconds']:.2f} ms",
+            f"{row['plain_milliseconds']:.2f} ms",
+            f"{row['ratio']:.2f}",
+            f"{row['memory']:.2f}",
+            f"{row['teraflops']:.0f}",
+            f"{row['plain_teraflops']:.0f}",
+        ]
+        for row in rows
+    ]
+    return markdown_table(header, body)
+
+
+def compile_side_by_side(options: argparse.Namespace) -> None:
+    """Fill the compiler's cache with all networks, one process each."""
+    command = [sys.executable, __file__, "--batch", str(options.batch), "--turns", "1"]
+    calls = [
+        [*command, "--networks", network, "--heads", head]
+        for network in options.networks.split(",")
+        for head in options.heads.split(",")
+    ]
+    running = [subprocess.Popen(call, stdout=subprocess.DEVNULL) for call in calls]
+    for each in running:
+        each.wait()
+
+
+def main() -> None:
+    """Measure every network and head, print the table, and record it if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", default="sfcnn,sf-wrn16-4", help="networks, with commas")
+    parser.add_argument("--heads", default=HEADS, help=f"heads, with commas ({HEADS})")
+    parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
+    parser.add_argument("--turns", type=int, default=20, help="timed calls of each kind (20)")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--ahead", action="store_true", help="compile side by side first")
+    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    if options.ahead:
+        compile_side_by_side(options)
+    rows = []
+    for network in options.networks.split(","):
+        for head in options.heads.split(","):
+            torch.compiler.reset()
+            rows.append(measure(network, head, options))
+            print(f"{network} {head}: {rows[-1]['ratio']:.2f}", flush=True)
+    print(f"\n{table(rows)}\n")
+    if options.record:
+        command = "python benchmarks/steps.py " + " ".join(sys.argv[1:])
+        print(write_record(options.record, command, rows))
+        print(f"put into {publish(options.record, table(rows))}")
+
+
+if __name__ == "__main__":
+    main()

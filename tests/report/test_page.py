@@ -7,15 +7,15 @@ import pytest
 import torch
 from browser import browser_page
 from report.written_runs import tiny_dataset, write_run, write_study
+from safetensors.torch import save_file
 
 from invint.audit import Audit
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError, DataError
 from invint.report import write_report
-from invint.study.records import RunRecord, find_runs, read_records, read_run, write_records
+from invint.study.records import RunRecord, read_records, read_run, write_records
 from invint.study.tables import make_table
 
-VOID = {"meta", "br", "link", "img", "input", "hr", "circle", "line", "rect", "image"}
 ANCHORS = [
     "summary",
     "errors",
@@ -29,6 +29,12 @@ ANCHORS = [
     "runs",
     "environment",
 ]
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn a few images only."""
+    monkeypatch.setattr("invint.report.networks.IMAGES", 6)
 
 
 def load(name: str) -> Dataset:
@@ -143,7 +149,7 @@ def test_angles_are_measured_once_and_kept(tmp_path: Path) -> None:
     write_report([read_run(folder)], tmp_path / "a.html", load=counted)
     assert len(calls) == 1
     audit = Audit.load(folder / "turns.json")
-    assert audit.images == 120
+    assert audit.images == 6
     run = read_run(folder)
     assert run.turns == tuple((turn.angle, turn.accuracy) for turn in audit.turns)
     text = (tmp_path / "a.html").read_text()
@@ -165,9 +171,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
 
 
 def test_records_alone_give_tables_and_most_figures(tmp_path: Path) -> None:
-    runs = write_study(tmp_path / "runs")
-    write_report(runs, tmp_path / "first.html", load=load)
-    write_records(find_runs([tmp_path / "runs"]), tmp_path / "records.json")
+    write_records(write_study(tmp_path / "runs"), tmp_path / "records.json")
     kept = read_records(tmp_path / "records.json")
     write_report(kept, tmp_path / "report.html", load=refuse)
     page = outline(tmp_path / "report.html")
@@ -310,3 +314,18 @@ def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     write_report([run], tmp_path / "a.html", load=load)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_run_that_diverged_is_drawn_as_far_as_it_goes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, turned=True)
+    log = folder / "log.jsonl"
+    log.write_text(log.read_text() + '{"epoch": 21.0, "step": 315, "cross_entropy": NaN}\n')
+    labels = tiny_dataset().test.labels
+    logits = torch.full((120, 10), torch.nan)
+    save_file({"logits": logits, "labels": labels}, folder / "predictions.safetensors")
+    run = read_run(folder)
+    assert run.calibration[0].count == 120
+    write_report([run], tmp_path / "a.html", load=load)
+    write_records([run], tmp_path / "records.json")
+    assert len(read_records(tmp_path / "records.json")[0].curve) == 21
+    assert 'points="nan' not in (tmp_path / "a.html").read_text()

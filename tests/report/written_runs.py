@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from invint.audit import Audit, Turn
 from invint.data.dataset import Dataset, Part
 from invint.export import ModelCard, export_model
 from invint.models.registry import create_model
@@ -64,6 +66,7 @@ def write_run(
     fingerprint: str | None = None,
     lr: float = 0.01,
     data: str = "digits",
+    turned: bool = False,
 ) -> Path:
     """Write the folder of a finished run that labels `wrong` of the test images wrongly."""
     dataset = tiny_dataset()
@@ -93,10 +96,13 @@ def write_run(
         {"data": data, "fingerprint": source["fingerprint"], "note": dataset.note, "size": size}
         | {"seed": seed, "indices": [1, 2], "hash": f"subset-{size}-{seed}", "validation": []},
     )
+    if turned:
+        write_turns(folder / "turns.json", plain=head is None)
     write_log(folder / "log.jsonl", seed, wrong, selects=head == "monomials")
-    write_json(folder / "result.json", outcome(logits, dataset, name, digest, seed, size, source)
-        | {"scale": scale, "invint": version}
-        | ({"averaged_error": wrong / 200} if averaged else {}))  # fmt: skip
+    result = outcome(logits, dataset, name, digest, seed, size, source)
+    result |= {"scale": scale, "invint": version}
+    result |= {"averaged_error": wrong / 200} if averaged else {}
+    write_json(folder / "result.json", result)
     return folder
 
 
@@ -158,6 +164,24 @@ def write_log(path: Path, seed: int, wrong: int, *, selects: bool) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def write_turns(path: Path, *, plain: bool) -> None:
+    """Write made-up accuracies by angle: a clover for a plain network, nearly a circle else."""
+    depth = 0.25 if plain else 0.02
+    turns = tuple(
+        Turn(
+            angle=float(angle),
+            mirrored=False,
+            exact=angle % 90 == 0,
+            mean_drift=0.1,
+            max_drift=0.2,
+            changed=0.0,
+            accuracy=0.95 - depth * math.sin(math.radians(2 * angle)) ** 2,
+        )
+        for angle in range(0, 360, 15)
+    )
+    Audit("made up", 120, (20, 20), "disc", "float32", turns).save(path)
+
+
 def environment(version: str) -> dict[str, Any]:
     """Return what environment.json holds."""
     return {
@@ -189,6 +213,7 @@ def write_study(root: Path) -> list[RunRecord]:
                 size=size,
                 wrong=wrong[variant][place] + (seed * len(variant)) % 3,
                 averaged=variant == "cnn",
+                turned=True,
             )
         )
         for variant in wrong

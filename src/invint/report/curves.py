@@ -1,5 +1,6 @@
 """Figures over sizes and epochs: errors, differences to pooling, learning curves."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -212,8 +213,9 @@ def _mean_curve(runs: Sequence[RunRecord]) -> list[tuple[float, float, float, fl
     values: dict[float, list[float]] = {}
     for run in runs:
         for line in run.curve:
-            if line.get("cross_entropy") is not None:
-                values.setdefault(line["epoch"], []).append(max(line["cross_entropy"], 1e-5))
+            value = line.get("cross_entropy")
+            if value is not None and math.isfinite(value):
+                values.setdefault(line["epoch"], []).append(max(value, 1e-5))
     step = -(-len(values) // 150) or 1
     return [
         (epoch, fmean(seeds), min(seeds), max(seeds))

@@ -30,7 +30,7 @@ from invint.report.pictures import (
     selection_figure,
 )
 from invint.study.records import RunRecord, check_alike
-from invint.study.tables import Table, interval_text, make_table, ordered_recipes, signed
+from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
 
 
 @dataclass
@@ -93,7 +93,7 @@ def write_report(
         script=_resource("page.js"),
         facts=_facts(runs),
         tables=tables,
-        interval_text=interval_text,
+        decimals=decimals,
         signed=signed,
         notes=notes,
         sections=sections,

@@ -56,7 +56,8 @@ def hardest_images(runs: Sequence[RunRecord], count: int = HARDEST) -> list[Hard
     found = torch.stack([logits.argmax(dim=1) for logits, _ in pairs])
     losses = [cross_entropy(logits, labels, reduction="none") for logits, _ in pairs]
     wrong = (found != labels).sum(dim=0)
-    score = wrong + torch.stack(losses).mean(dim=0) / 1e4
+    loss = torch.stack(losses).nan_to_num(posinf=1e3).mean(dim=0)
+    score = wrong + loss.clamp(max=1e3) / 1e4  # the loss only decides among equals
     chosen: list[int] = score.argsort(descending=True, stable=True)[:count].tolist()
     return [_hard(number, labels, found[:, number], len(pairs)) for number in chosen]
 

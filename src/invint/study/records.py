@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from invint.errors import ConfigError, InvintError, RunError
+from invint.files import write_whole
 
 FORMAT = 1
 BINS = 15  # of confidence, for the calibration
@@ -275,9 +276,7 @@ def from_record(values: dict[str, Any]) -> RunRecord:
 
 def write_records(runs: Sequence[RunRecord], path: Path) -> None:
     """Write a JSON file of records, one run a line."""
-    from invint.files import write_whole
-
-    lines = (json.dumps(to_record(run), ensure_ascii=False, allow_nan=False) for run in runs)
+    lines = (json.dumps(to_record(run), ensure_ascii=False) for run in runs)
     write_whole(path, '{"format": 1, "runs": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
@@ -301,6 +300,7 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], .
 def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tuple[Bin, ...]:
     """Sort test images by confidence, the probability of the label given, into equal intervals."""
     confidence, found = logits.double().softmax(dim=1).max(dim=1)
+    confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
     right = (found == labels).double()
     place = (confidence * bins).long().clamp(max=bins - 1)
     counts = torch.bincount(place, minlength=bins)

@@ -339,8 +339,13 @@ def group_by_cell(runs: Sequence[RunRecord]) -> dict[tuple[str, int], list[RunRe
     return dict(groups)
 
 
+def decimals(mean: float) -> int:
+    """Return how many digits of an error in percent are worth printing."""
+    return 2 if mean >= 2 else 3
+
+
 def _plus_minus(mean: float, deviation: float | None) -> str:
-    digits = 2 if mean >= 2 else 3
+    digits = decimals(mean)
     text = f"{mean:.{digits}f}"
     return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
 

@@ -67,12 +67,15 @@ def write_run(
     lr: float = 0.01,
     data: str = "digits",
     turned: bool = False,
+    again: str = "",
 ) -> Path:
     """Write the folder of a finished run that labels `wrong` of the test images wrongly."""
     dataset = tiny_dataset()
     head = HEADS.get(variant)
+    source = {"name": data + again, "note": dataset.note}
+    source["fingerprint"] = fingerprint or dataset.fingerprint
     choices: dict[str, Any] = {
-        "data": {"name": data, "size": size, "test_turns": 8 if averaged else 1},
+        "data": {"name": data + again, "size": size, "test_turns": 8 if averaged else 1},
         "model": {"name": "sfcnn-small" if head else "cnn-small", "head": head},
         "train": {"epochs": 20, "batch_size": 64, "lr": lr, "scale": scale},
         "selection": {"method": "magnitude" if head == "monomials" else "none"},
@@ -84,7 +87,6 @@ def write_run(
     logits = make_logits(dataset.test.labels, wrong, seed)
     save_file({"logits": logits, "labels": dataset.test.labels}, folder / "predictions.safetensors")
     (folder / "model.safetensors").write_bytes(model_bytes(head))
-    source = {"name": data, "note": dataset.note, "fingerprint": fingerprint or dataset.fingerprint}
     write_json(
         folder / "recipe.json",
         {"format": 1, "name": name, "about": f"{variant} on bars", "choices": choices}

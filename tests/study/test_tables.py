@@ -55,6 +55,18 @@ def test_heads_are_compared_with_pooling_over_the_same_seeds(tmp_path: Path) -> 
     assert [row.recipe for row in table.compared] == ["digits/local-ws"]
 
 
+def test_other_training_images_make_no_pair(tmp_path: Path) -> None:
+    runs = [read_run(write_run(tmp_path, seed=seed)) for seed in range(2)]
+    for seed in range(2):
+        folder = write_run(tmp_path, "mlp", seed=seed)
+        subset = folder / "subset.json"
+        subset.write_text(subset.read_text().replace("subset-100-1", "drawn otherwise"))
+        runs.append(read_run(folder))
+    (row,) = make_table(runs).compared
+    assert row.cells[0].difference is not None
+    assert row.cells[0].difference.pairs == 1
+
+
 def test_a_run_cut_short_is_not_compared_with_a_whole_one(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path, seed=seed)) for seed in range(2)]
     runs += [read_run(write_run(tmp_path, "mlp", seed=seed, scale=0.1)) for seed in range(2)]
@@ -78,6 +90,8 @@ def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:
     assert table.rows[0].cells[0].paper == (0.688, 0.032)
     assert "paper 0.688 ± 0.032" in table.markdown()
     assert "over 5 seeds (Rotated-MNIST)" in table.markdown()
+    folder = write_run(tmp_path, "local-ws", size=12000, data="rotmnist", again="-regenerated")
+    assert make_table([read_run(folder)]).rows[0].cells[0].printed == "0.688 ± 0.032"
     other = make_table([read_run(write_run(tmp_path, "local-ws", size=12000))])
     assert other.rows[0].cells[0].paper is None
 

@@ -15,6 +15,9 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or .json records.")],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Its title.")] = "Report",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets lie; by default INVINT_DATA or a cache.")
+    ] = None,
     records: Annotated[
         Path | None, typer.Option(help="Also write small records of the runs to this .json file.")
     ] = None,
@@ -26,7 +29,7 @@ def report(
     for note in notes:
         errors.print(note, highlight=False, markup=False)
     with errors.status(f"drawing {len(found)} runs"):
-        path = write_report(found, out, title=title, notes=notes)
+        path = write_report(found, out, title=title, data_dir=data_dir, notes=notes)
     if records is not None:
         write_records(found, records)
     console = Console()

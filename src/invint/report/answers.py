@@ -27,14 +27,15 @@ def angle_figure(
 ) -> Figure:
     """Draw accuracy around the circle."""
     title = f"Accuracy against angle, {data}"
+    lowest = min(accuracy for circle in turns.values() for _, accuracy in circle)
+    floor = max(0.0, int((100 * lowest - 8) / 10) * 10.0)
+    caption += f" The centre of the circle is at {floor:g} %." if floor else ""
     width, radius = 460, 165.0
     entries = [(series[recipe].kind, series[recipe].name) for recipe in turns]
     top = legend_height(entries, 12, width - 8) + 30
     canvas = Canvas(width, top + 2 * radius + 40, title, caption)
     legend(canvas, entries, left=12, top=12, right=width - 8)
     centre: Point = (width / 2, top + radius + 4)
-    lowest = min(accuracy for circle in turns.values() for _, accuracy in circle)
-    floor = max(0.0, int((100 * lowest - 8) / 10) * 10.0)
     axis = Axis(floor, 100, 0, radius)
     for degrees in range(0, 360, 45):
         canvas.line(centre, polar(centre, radius, degrees), "grid")

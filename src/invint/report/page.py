@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def write_report(
     path: Path,
     *,
     title: str = "Report",
+    data_dir: Path | None = None,
     load: Loader | None = None,
     notes: Sequence[str] = (),
 ) -> Path:
@@ -69,7 +71,8 @@ def write_report(
         runs: What `find_runs` found.
         path: Where the page goes.
         title: Its title.
-        load: Takes the name of a data set to the set; by default `invint.data`'s registry.
+        data_dir: Where data sets lie; by default where `load_dataset` looks.
+        load: Takes the name of a data set to the set; by default `load_dataset`.
         notes: Lines to say beside the summary, as on runs left out.
 
     Returns:
@@ -82,7 +85,7 @@ def write_report(
         raise ConfigError("no finished run to report on; `invint train` makes some")
     check_alike(runs)
     series = series_of(ordered_recipes(runs))
-    loader = _remembering(load or _load_dataset)
+    loader = _remembering(load or partial(_load_dataset, folder=data_dir))
     names = sorted({run.data for run in runs})
     tables = [make_table(runs, data=name) for name in names]
     groups = [[run for run in runs if run.data == name] for name in names]
@@ -259,10 +262,10 @@ def _remembering(load: Loader) -> Loader:
     return remember
 
 
-def _load_dataset(name: str) -> Dataset:
+def _load_dataset(name: str, *, folder: Path | None) -> Dataset:
     from invint.data.registry import load_dataset
 
-    return load_dataset(name)
+    return load_dataset(name, folder)
 
 
 def _template() -> Any:

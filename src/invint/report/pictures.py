@@ -193,7 +193,7 @@ def filter_figure(group: Group, filters: Tensor, run: RunRecord, own: Series) ->
         f"The strongest filter of the first layer at all {group.order} elements of {group}. "
         "Blue is positive, red negative. It is sampled anew at every angle, never interpolated."
     )
-    across = min(group.order, 8)
+    across = min(group.order, 4 if group.order <= 8 else 8)
     gap = 9.0
     side = (460.0 - 4 - gap * (across - 1)) / across
     rows = math.ceil(group.order / across)

@@ -161,8 +161,8 @@ def test_angles_are_measured_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path))
-    text = write_report([run], tmp_path / "a.html", load=refuse).read_text()
+    runs = [read_run(write_run(tmp_path, variant)) for variant in ("pooling", "local-ws")]
+    text = write_report(runs, tmp_path / "a.html", load=refuse).read_text()
     assert text.count("digits: there are no files; invint data fetch digits") == 2
     assert "Not shown: no trained network with the head monomials among these runs" in text
     other = read_run(write_run(tmp_path / "other", fingerprint="feed"))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from invint.audit import Audit, audit_model
 from invint.data.dataset import Dataset, Part
-from invint.errors import ConfigError, InvintError
+from invint.errors import ConfigError
 from invint.export import ModelCard, load_model
 from invint.groups import Group
 from invint.models.network import Network
@@ -113,8 +113,3 @@ def _keep(audit: Audit, path: Path) -> None:
         audit.save(path)
     except OSError:
         return  # a folder one may only read: measured again next time
-
-
-def reason(error: InvintError) -> str:
-    """Return why something is missing, as the end of a sentence."""
-    return str(error).rstrip(".")

@@ -20,7 +20,6 @@ from invint.report.networks import (
     load_network,
     load_test_images,
     measure_turns,
-    reason,
     turning_filter,
 )
 from invint.report.pictures import (
@@ -51,6 +50,11 @@ class Section:
     about: str
     figures: list[Figure] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+
+    def miss(self, error: InvintError) -> None:
+        """Say once why something is not shown."""
+        if str(error) not in self.missing:
+            self.missing.append(str(error))
 
 
 def write_report(
@@ -147,7 +151,7 @@ def _angles(
             try:
                 turns[own.recipe] = measure_turns(own_runs[0], load)
             except InvintError as error:
-                section.missing.append(f"{own.name}: {reason(error)}")
+                section.miss(error)
         if turns:
             caption = (
                 f"Share of up to {IMAGES} test images with the right label as they are turned, "
@@ -167,7 +171,7 @@ def _hardest(groups: Sequence[Sequence[RunRecord]], load: Loader) -> Section:
             hard = hardest_images(runs)
             images = load_test_images(runs[0], load)
         except InvintError as error:
-            section.missing.append(f"{runs[0].data}: {reason(error)}")
+            section.miss(error)
             continue
         names = [each.name for each in runs[0].per_class]
         section.figures.append(hardest_figure(hard, images, names, runs[0].data))
@@ -184,7 +188,7 @@ def _networks(
         try:
             network = load_network(run)
         except InvintError as error:
-            filters.missing.append(f"{own.name}: {reason(error)}")
+            filters.miss(error)
             continue
         learned, turning = learned_monomials(network), turning_filter(network)
         if learned is not None:

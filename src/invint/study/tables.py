@@ -415,7 +415,7 @@ def _rich(title: str, lines: list[list[str]]) -> object:
     for number, name in enumerate(lines[0]):
         table.add_column(Text(name), justify="right" if number else "left")
     for line in lines[1:]:
-        table.add_row(*(Text(cell.replace(" | ", "\n")) for cell in line))
+        table.add_row(*(Text(cell.replace(" | ", "\n").replace("] ", "]\n")) for cell in line))
     return table
 
 

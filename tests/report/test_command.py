@@ -13,13 +13,14 @@ from invint.study.records import read_records
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr("invint.report.page._load_dataset", lambda *_, **__: tiny_dataset())
+    monkeypatch.setattr("invint.report.networks.IMAGES", 6)
     app = typer.Typer()
     app.command()(report)
     return app
 
 
 def test_the_command_writes_the_page_and_prints_the_table(app: typer.Typer, tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", seed=0, turned=True)
+    write_run(tmp_path / "runs", seed=0)
     (write_run(tmp_path / "runs", seed=1) / "result.json").unlink()
     page, records = tmp_path / "page.html", tmp_path / "records.json"
     arguments = [str(tmp_path / "runs"), "--out", str(page), "--records", str(records)]
@@ -30,7 +31,9 @@ def test_the_command_writes_the_page_and_prints_the_table(app: typer.Typer, tmp_
     assert "10.00 (1)" in result.stdout
     assert f"open {page.as_uri()}" in result.stdout
     assert "not finished, there is no result.json" in " ".join(result.stderr.split())
-    assert [run.seed for run in read_records(records)] == [0]
+    (kept,) = read_records(records)
+    assert kept.seed == 0
+    assert len(kept.turns) == 24
 
 
 def test_nothing_to_report_on_is_one_line(app: typer.Typer, tmp_path: Path) -> None:

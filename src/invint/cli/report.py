@@ -31,7 +31,7 @@ def report(
     with errors.status(f"drawing {len(found)} runs"):
         path = write_report(found, out, title=title, data_dir=data_dir, notes=notes)
     if records is not None:
-        write_records(found, records)
+        write_records(find_runs(runs), records)  # read again: angles were measured meanwhile
     console = Console()
     for table in tables_by_data(found):
         console.print(table.terminal())

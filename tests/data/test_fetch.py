@@ -187,7 +187,7 @@ def test_offline_says_which_file_to_put_where(tmp_path: Path) -> None:
         port = closed.server_port
     download = Download(File("file.bin"), (f"http://127.0.0.1:{port}/file.bin",))
     with pytest.raises(DataError, match=r"refused\); put it in ") as caught:
-        fetch(download, tmp_path, retries=1)
+        fetch_files((download,), tmp_path, owner="mnist", pause=1000)  # no use in waiting
     assert "\n" not in str(caught.value)
 
 
@@ -278,6 +278,17 @@ def test_an_archive_is_unpacked_and_not_kept(server: Server, tmp_path: Path) -> 
     assert fetch(download, tmp_path) == ["one.bin", "two.bin"]
     assert names(tmp_path) == ["one.bin", "two.bin"]
     assert fetch(download, tmp_path) == []
+
+
+def test_an_archive_that_cannot_be_fetched_can_be_brought_by_hand(
+    server: Server, tmp_path: Path
+) -> None:
+    download = packed(server)
+    server.files.clear()
+    with pytest.raises(
+        DataError, match=r"a\.tar\.gz .*; put it in .* and run `invint data fetch m"
+    ):
+        fetch(download, tmp_path)
 
 
 def test_an_archive_brought_by_hand_is_unpacked_without_a_network(

@@ -1,9 +1,11 @@
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from invint.data import DATASETS, fetch_dataset, load_dataset
+from invint.data import DATASETS, Dataset, fetch_dataset, load_dataset
 from invint.data.registry import check_files, data_folder, dataset_folder, is_here
 from invint.errors import ConfigError, DataError
 
@@ -44,6 +46,24 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
 def test_own_data_needs_a_path(name: str) -> None:
     with pytest.raises(ConfigError, match=r"name the path after a colon, as (folder|arrays):PATH"):
         load_dataset(name)
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_own_pictures_are_read_from_their_path(
+    skip_bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stand in for the reader of folders, to see what is asked of it."""
+    asked: list[object] = []
+
+    def load_folder(path: Path, *, skip_bad: bool) -> Dataset:
+        asked.append((path, skip_bad))
+        return load_dataset("digits")
+
+    module = ModuleType("invint.data.folder")
+    module.__dict__["load_folder"] = load_folder
+    monkeypatch.setitem(sys.modules, "invint.data.folder", module)
+    load_dataset(f"folder:{tmp_path}", skip_bad=skip_bad)
+    assert asked == [(tmp_path, skip_bad)]
 
 
 def test_other_sets_take_no_path() -> None:

@@ -43,6 +43,8 @@ DataDir = Annotated[
 Name = Annotated[str, typer.Argument(help="A data set; `invint data` lists them.")]
 OwnName = Annotated[str, typer.Argument(help="A data set, or folder:PATH or arrays:PATH.")]
 
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable pictures.")]
+
 
 @data_app.callback(epilog="Examples:  invint data   |   invint data --data-dir /data")
 def data(context: typer.Context, data_dir: DataDir = None) -> None:
@@ -72,11 +74,13 @@ def fetch(context: typer.Context, name: Name, data_dir: DataDir = None) -> None:
 @data_app.command(
     epilog="Examples:  invint data check digits   |   invint data check folder:~/pictures"
 )
-def check(context: typer.Context, name: OwnName, data_dir: DataDir = None) -> None:
+def check(
+    context: typer.Context, name: OwnName, skip_bad: SkipBad = False, data_dir: DataDir = None
+) -> None:
     """Read all of a data set: checksums, images per class, shape, fingerprint."""
     folder, kind = data_dir or context.obj, name.partition(":")[0]
     published = {} if ":" in name else check_files(kind, folder)
-    dataset = load_dataset(name, folder)
+    dataset = load_dataset(name, folder, skip_bad=skip_bad)
     for file, known in published.items():
         print(f"{file}: {'checksum ok' if known else 'no checksum published'}")
     Console().print(_counts(dataset))
@@ -96,10 +100,11 @@ def show(
     out: Annotated[Path | None, typer.Option(help="PNG to write; NAME.png by default.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1024, help="Number of images.")] = 64,
     seed: Annotated[int, typer.Option(help="Decides which images, and how augmented.")] = 0,
+    skip_bad: SkipBad = False,
     data_dir: DataDir = None,
 ) -> None:
     """Write a contact sheet of training images with their labels."""
-    dataset = load_dataset(name, data_dir or context.obj)
+    dataset = load_dataset(name, data_dir or context.obj, skip_bad=skip_bad)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())
     images, labels = (
         _augmented(dataset.train, steps, count, seed) if steps else _drawn(dataset, count, seed)

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -193,7 +194,10 @@ def _from_anywhere(
         else:
             return
     reason = "; ".join(problems) or "no place offers it"
-    raise DataError(f"{owner}: cannot fetch {target.name} ({reason}); put it in {target.parent}")
+    then = f" and run `invint data fetch {owner}` again" if download.members else ""
+    raise DataError(
+        f"{owner}: cannot fetch {target.name} ({reason}); put it in {target.parent}{then}"
+    )
 
 
 class _UnavailableError(Exception):
@@ -277,7 +281,9 @@ def _size(path: Path) -> int:
 
 def _refused(error: Exception) -> bool:
     """Tell whether asking again is pointless."""
-    return isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+    if isinstance(error, urllib.error.HTTPError):
+        return 400 <= error.code < 500
+    return isinstance(getattr(error, "reason", None), (socket.gaierror, ConnectionRefusedError))
 
 
 def _reason(error: Exception) -> str:

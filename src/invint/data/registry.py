@@ -10,10 +10,10 @@ from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError
 
 
-def _folder(path: Path) -> Dataset:
+def _folder(path: Path, *, skip_bad: bool = False) -> Dataset:
     from invint.data.folder import load_folder
 
-    return load_folder(path)
+    return load_folder(path, skip_bad=skip_bad)
 
 
 def _arrays(path: Path) -> Dataset:
@@ -38,12 +38,13 @@ DATASETS: dict[str, Entry] = {
 }
 
 
-def load_dataset(name: str, folder: Path | None = None) -> Dataset:
+def load_dataset(name: str, folder: Path | None = None, *, skip_bad: bool = False) -> Dataset:
     """Read a data set; never downloads.
 
     Args:
         name: One of `DATASETS`; the user's own as `folder:PATH` or `arrays:PATH`.
         folder: The data folder, in which each set has a folder; see `data_folder`.
+        skip_bad: Leave out unreadable pictures of `folder:PATH`. Other sets are whole or refused.
 
     Example:
         >>> load_dataset("digits").image_shape
@@ -62,7 +63,7 @@ def load_dataset(name: str, folder: Path | None = None) -> Dataset:
     for download in entry.downloads:
         _refuse_if_missing(download, home, name)
     try:
-        return entry.load(home)
+        return _folder(home, skip_bad=True) if skip_bad and kind == "folder" else entry.load(home)
     except OSError as error:
         raise DataError(
             f"{name}: cannot read {error.filename or home}: {error.strerror}"

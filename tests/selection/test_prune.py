@@ -227,3 +227,19 @@ def test_the_head_may_stand_alone() -> None:
     assert parent is alone
     assert name == "head"
     assert isinstance(head, MonomialIntegration)
+
+
+def test_a_checkpoint_goes_on_bit_for_bit_in_a_network_pruned_to_its_number(
+    make_network: MakeNetwork, batches: Batches
+) -> None:
+    network, optimizer = trained(make_network, batches, norm_before=True)
+    prune(network, optimizer, KEEP)
+    again = make_network(norm_before=True)
+    prune(again, None, range(len(KEEP)))
+    other = OPTIMIZERS["adam"](again.parameters())
+    again.load_state_dict(network.state_dict())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    step(network, optimizer, batches)
+    step(again, other, batches)
+    torch.testing.assert_close(again.state_dict(), network.state_dict(), rtol=0, atol=0)
+    assert find_monomials(again)[2].monomials == find_monomials(network)[2].monomials

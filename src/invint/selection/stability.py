@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from statistics import mean
 
-from scipy.stats import rankdata
-
 from invint.nn.monomials import Monomials
 from invint.selection.history import History
 
@@ -45,6 +43,8 @@ def rank_correlation(first: History, second: History) -> float | None:
     common = sorted(scores[0].keys() & scores[1].keys())
     if len(common) < 3:
         return None
+    from scipy.stats import rankdata  # slow to import
+
     ranks = [rankdata([each[combination] for combination in common]) for each in scores]
     centred = [each - each.mean() for each in ranks]
     scale = float(((centred[0] ** 2).sum() * (centred[1] ** 2).sum()) ** 0.5)

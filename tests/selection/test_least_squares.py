@@ -7,6 +7,7 @@ from einops import rearrange
 from torch import Tensor
 
 from invint import ConfigError, Cyclic, ShapeError, create_model
+from invint.errors import RunError
 from invint.nn import MonomialIntegration, Monomials
 from invint.selection import exchange, features_of_maps, maps_of
 from invint.selection.least_squares import Fit, centred_classes, fitted, standardised
@@ -173,3 +174,7 @@ def test_wrong_calls_are_explained() -> None:
         exchange(features_of, labels, start, draw, ridge=0.0)
     with pytest.raises(ShapeError, match=r"exchange: expected features \(80, c, 4\), got \(80, 12"):
         exchange(lambda monomials: features_of(monomials).flatten(1), labels, start, draw)
+    with pytest.raises(ConfigError, match="the ridge is too small for features that resemble"):
+        exchange(features_of, labels, start.keep([0, 0]), draw, ridge=1e-300)
+    with pytest.raises(RunError, match="some features are not finite; the pre-training has"):
+        exchange(lambda monomials: features_of(monomials) / 0, labels, start, draw)

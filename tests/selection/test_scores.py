@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from invint import ConfigError, ShapeError
+from invint.errors import RunError
 from invint.models import Network
 from invint.selection import best, connectivity, magnitude
 from invint.selection.prune import first_dense
@@ -160,5 +161,5 @@ def test_wrong_calls_are_explained(make_network: MakeNetwork, batches: Batches) 
         connectivity(network, batches, cross_entropy, statistics="own")
     with pytest.raises(ConfigError, match="cannot keep 3 of 2 monomials"):
         best(torch.zeros(2), 3)
-    with pytest.raises(ConfigError, match="a score is not a number"):
+    with pytest.raises(RunError, match="a score is not a number"):
         best(torch.tensor([1.0, torch.nan]), 1)

@@ -117,6 +117,7 @@ def test_overlap_counts_combinations_regardless_of_order() -> None:
     assert overlap(first, first) == 1
 
 
+@pytest.mark.slow
 def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
     from scipy.stats import spearmanr
 

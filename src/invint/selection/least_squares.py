@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, ShapeError
+from invint.errors import ConfigError, RunError, ShapeError
 from invint.nn.monomials import MonomialIntegration, Monomials
 
 NOISE = 1e-9  # share of the objective by which it must fall, beyond rounding
@@ -91,7 +91,7 @@ class Fit:
         own = columns.T @ columns
         own.diagonal().add_(ridge)
         rows = torch.linalg.solve_triangular(self.factor, cross, upper=False)
-        corner = torch.linalg.cholesky(own - rows.T @ rows)
+        corner = _cholesky(own - rows.T @ rows)
         left = columns.T @ labels - rows.T @ self.solved
         solved = torch.linalg.solve_triangular(corner, left, upper=False)
         return Extension(columns, rows, corner, solved)
@@ -134,7 +134,7 @@ def fitted(columns: Float[Tensor, "n p"], labels: Float[Tensor, "n k"], ridge: f
     """Fit standardised columns to centred labels."""
     gram = columns.T @ columns
     gram.diagonal().add_(ridge)
-    factor = torch.linalg.cholesky(gram)
+    factor = _cholesky(gram)
     return Fit(
         columns, factor, torch.linalg.solve_triangular(factor, columns.T @ labels, upper=False)
     )
@@ -287,7 +287,20 @@ def _features(
             f"exchange: expected features ({len(labels)}, c, {len(monomials)}), "
             f"got {tuple(features.shape)}"
         )
+    if not features.isfinite().all():
+        raise RunError("exchange: some features are not finite; the pre-training has diverged")
     return features
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    factor: Tensor
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if failed.item():
+        raise ConfigError(
+            "exchange: the ridge is too small for features that resemble each other this much; "
+            "use a larger one"
+        )
+    return factor
 
 
 def _objective(fit: Fit, total: float) -> float:

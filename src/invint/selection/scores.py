@@ -11,7 +11,7 @@ from einops import reduce
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, ShapeError
+from invint.errors import ConfigError, RunError, ShapeError
 from invint.selection.prune import find_monomials, first_dense
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -84,7 +84,7 @@ def best(scores: Float[Tensor, " m"], count: int) -> list[int]:
     if not 1 <= count <= len(scores):
         raise ConfigError(f"best: cannot keep {count} of {len(scores)} monomials")
     if scores.isnan().any():
-        raise ConfigError("best: a score is not a number; the training has diverged")
+        raise RunError("best: a score is not a number; the training has diverged")
     order = torch.argsort(scores.detach().cpu(), descending=True, stable=True)
     return sorted(order[:count].tolist())
 

@@ -8,6 +8,7 @@ usage: python benchmarks/selection.py [--exchanges 1000] [--turns 5] [--seeds 6]
 """
 
 import argparse
+import itertools
 import math
 import sys
 import time
@@ -29,6 +30,7 @@ from invint.selection.prune import first_dense
 
 SAMPLES, CHANNELS, COUNT, CLASSES = 12_000, 64, 5, 10
 CARRIERS = (2, 7, 12)
+TRAININGS = [(0.003, 0.0), (0.01, 0.0), (0.01, 1.0)]  # learning rate, weight decay
 
 
 def exchanges(tries: int) -> dict[str, Any]:
@@ -156,24 +158,31 @@ def planted(seeds: int) -> list[dict[str, Any]]:
         ),
     }
     rows = []
-    for epochs in (0, 1, 2, 4, 8, 16):
+    for (rate, decay), epochs in itertools.product(TRAININGS, (0, 1, 2, 4, 8, 16)):
         hits = dict.fromkeys(methods, 0.0)
         for seed in range(seeds):
             torch.manual_seed(seed)
-            network = _trained(candidates, batches, epochs)
+            network = _trained(candidates, batches, epochs, rate, decay)
             for name, scores in methods.items():
                 found = set(best(scores(network), 3)) & set(CARRIERS)
                 hits[name] += len(found) / 3 / seeds
-        rows.append({"what": "planted", "epochs": epochs, "seeds": seeds, **hits})
+        setting = {"lr": rate, "weight_decay": decay, "epochs": epochs, "seeds": seeds}
+        rows.append({"what": "planted", **setting, **hits})
     return rows
 
 
-def _trained(candidates: Monomials, batches: list[tuple[Tensor, Tensor]], epochs: int) -> Network:
+def _trained(
+    candidates: Monomials,
+    batches: list[tuple[Tensor, Tensor]],
+    epochs: int,
+    rate: float,
+    decay: float,
+) -> Network:
     head = MonomialIntegration(1, 9, Cyclic(4), monomials=candidates)
     count = len(candidates)
     layers = [nn.BatchNorm1d(count), nn.Linear(count, 12), nn.BatchNorm1d(12), nn.ReLU()]
     network = Network(nn.Identity(), head, nn.Sequential(*layers, nn.Linear(12, 2))).train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
     for _ in range(epochs):
         for maps, labels in batches:
             optimizer.zero_grad()
@@ -202,9 +211,17 @@ def smaller_table(rows: list[dict[str, Any]]) -> str:
 def planted_table(rows: list[dict[str, Any]]) -> str:
     """Return the share of carriers found as a table."""
     chosen = [row for row in rows if row["what"] == "planted"]
-    names = [name for name in chosen[0] if name not in ("what", "epochs", "seeds")]
-    body = [[str(row["epochs"]), *(f"{row[name]:.2f}" for name in names)] for row in chosen]
-    return markdown_table(["epochs", *names], body)
+    settings = ("what", "lr", "weight_decay", "epochs", "seeds")
+    names = [name for name in chosen[0] if name not in settings]
+    body = [
+        [
+            f"{row['lr']:g}, {row['weight_decay']:g}",
+            str(row["epochs"]),
+            *(f"{row[name]:.2f}" for name in names),
+        ]
+        for row in chosen
+    ]
+    return markdown_table(["rate, decay", "epochs", *names], body)
 
 
 def speed_line(rows: list[dict[str, Any]]) -> str:

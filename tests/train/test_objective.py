@@ -1,0 +1,102 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from invint import create_model
+from invint.models import Network
+from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
+from invint.train.objective import TERMS, Objective
+
+SMALL = {"widths": (2, 3, 4), "n_fc": 6, "num_classes": 3, "image_size": 12, "dropout": 0.0}
+
+
+@pytest.fixture
+def network() -> Network:
+    network = create_model("sfcnn-small", head="max", group="C4", **SMALL)  # type: ignore[arg-type]
+    for parameter in network.parameters():  # coefficients start at 0 and 1, which hides mistakes
+        nn.init.normal_(parameter)
+    return network.double().eval()
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randn(5, 1, 12, 12, dtype=torch.float64), torch.tensor([0, 2, 2, 1, 2])
+
+
+def test_the_loss_is_the_sum_of_its_terms_as_written(
+    network: Network, batch: tuple[Tensor, Tensor]
+) -> None:
+    reg, factor, norm_factor = 0.2, 1e-7, 0.1
+    objective = Objective(network, reg=reg, elastic=factor, norm_penalty=norm_factor)
+    terms = dict(zip(TERMS, objective(*batch).tolist(), strict=True))
+    logits = network(batch[0]).detach().float()
+    entropy, wrong = 0.0, 0
+    for row, label in zip(logits, batch[1].tolist(), strict=True):
+        entropy += float(torch.logsumexp(row, 0) - row[label]) / 5
+        wrong += int(row.argmax()) != label
+    elastic = norm = 0.0
+    for module in network.modules():
+        if isinstance(module, LiftConv2d | GroupConv2d):
+            elastic += sum(abs(w) + w**2 for w in module.weight.flatten().tolist())
+        if isinstance(module, GroupBatchNorm | nn.BatchNorm1d):
+            norm += sum(value**2 for value in module.weight.tolist() + module.bias.tolist())
+    assert elastic > 0
+    assert norm > 0
+    assert terms["cross_entropy"] == pytest.approx(entropy, rel=1e-5)
+    assert terms["elastic"] == pytest.approx(reg * factor * elastic, rel=1e-5)
+    assert terms["norm_penalty"] == pytest.approx(reg * norm_factor * norm, rel=1e-5)
+    total = entropy + reg * factor * elastic + reg * norm_factor * norm
+    assert terms["loss"] == pytest.approx(total, rel=1e-5)
+    assert terms["error"] == pytest.approx(wrong / 5)
+
+
+def test_the_norm_penalty_of_a_fresh_wide_network_is_above_the_cross_entropy() -> None:
+    """As the specification works out for reg 0.2: 0.02 for each scale that starts at 1."""
+    network = create_model("sf-wrn16-4", head="local-ws", n_fc=36)
+    _, norm = Objective(network, reg=0.2, norm_penalty=0.1).penalties(torch.zeros(()))
+    scales = [
+        module.weight.numel()
+        for module in network.modules()
+        if isinstance(module, GroupBatchNorm | nn.BatchNorm1d | nn.BatchNorm2d)
+    ]
+    assert norm.item() == pytest.approx(0.02 * sum(scales), rel=1e-5)
+    assert 7 <= norm.item() <= 9
+
+
+def test_without_a_constant_there_are_no_penalties(
+    network: Network, batch: tuple[Tensor, Tensor]
+) -> None:
+    terms = Objective(network, reg=0.0, elastic=1.0, norm_penalty=1.0)(*batch)
+    assert terms[2:4].tolist() == [0, 0]
+    assert terms[0] == terms[1]
+
+
+def test_penalties_reach_the_gradients_of_what_they_name(network: Network) -> None:
+    objective = Objective(network, reg=2.0, elastic=3.0, norm_penalty=5.0)
+    sum(objective.penalties(torch.zeros((), dtype=torch.float64))).backward()  # type: ignore[union-attr]
+    for module in network.modules():
+        if isinstance(module, LiftConv2d | GroupConv2d):
+            weight = module.weight
+            torch.testing.assert_close(weight.grad, 6.0 * (weight.sign() + 2 * weight))
+        elif isinstance(module, GroupBatchNorm | nn.BatchNorm1d):
+            torch.testing.assert_close(module.bias.grad, 20.0 * module.bias)
+        elif isinstance(module, nn.Linear):
+            assert module.weight.grad is None
+
+
+def test_class_weights_multiply_the_loss_of_each_image(
+    network: Network, batch: tuple[Tensor, Tensor]
+) -> None:
+    weights = torch.tensor([3.0, 0.5, 1.0])
+    terms = Objective(network, class_weights=weights)(*batch)
+    logits = network(batch[0]).detach().float()
+    each = [
+        weights[label] * (torch.logsumexp(row, 0) - row[label])
+        for row, label in zip(logits, batch[1], strict=True)
+    ]
+    torch.testing.assert_close(terms[1], torch.stack(each).mean())
+
+
+def test_nothing_is_added_to_the_state_of_the_network(network: Network) -> None:
+    objective = Objective(network, class_weights=torch.ones(3))
+    assert [f"network.{key}" for key in network.state_dict()] == list(objective.state_dict())

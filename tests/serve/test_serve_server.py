@@ -55,6 +55,11 @@ def test_says_that_a_port_is_taken() -> None:
             listen(choose_address("127.0.0.1", port, None))
 
 
+def test_small_answers_are_not_held_back() -> None:
+    with listen(choose_address("127.0.0.1", 0, None)) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # where asyncio switches Nagle's delay off
+
+
 def test_the_command_passes_errors_on(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         serve(tmp_path / "none.onnx")

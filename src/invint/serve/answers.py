@@ -64,25 +64,14 @@ def turns(
 ) -> TurnsResponse:
     """Answer for one image at `count` angles around the circle."""
     data = image_bytes(body)
-    curves = []
-    for network in networks:
-        image = pixels(data, network, limits)
-        probabilities = network.probabilities(turned(image, count), deadline=deadline)
-        likeliest = probabilities.amax(dim=0).topk(min(SHOWN, probabilities.shape[1])).indices
-        classes = sorted(likeliest.tolist())
-        curve = Curve(
-            network=network.title,
-            classes=classes,
-            probabilities=_rounded(probabilities[:, classes]),
-            labels=probabilities.argmax(dim=1).tolist(),
-        )
-        curves.append(curve)
-    first = pixels(data, networks[0], limits)
+    needs = {_needs(each): each for each in networks}  # networks of one size share the views
+    views = {key: turned(pixels(data, each, limits), count) for key, each in needs.items()}
+    first = views[_needs(networks[0])][:1]
     return TurnsResponse(
         angles=[round(360 * i / count, 3) for i in range(count)],
         picture=_data_address(first),
         background="#" + "".join(f"{round(255 * each):02x}" for each in _colour(first)),
-        curves=curves,
+        curves=[_curve(each, views[_needs(each)], deadline) for each in networks],
     )
 
 
@@ -102,9 +91,8 @@ def pixels(data: bytes, network: ServedNetwork, limits: Limits) -> Float[Tensor,
     """Decode an image at the size of a network, between 0 and 1."""
     _check_picture(data, limits)
     try:
-        picture = read_picture(
-            data, side=network.card.image_size[0], channels=network.card.in_channels
-        )
+        side, channels = _needs(network)
+        picture = read_picture(data, side=side, channels=channels)
     except DataError as error:
         raise RequestError(422, str(error)) from error
     largest = 65535 if picture.dtype == torch.uint16 else 255
@@ -126,6 +114,23 @@ def turned(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h 
         for i in range(count)
     ]
     return (torch.cat(views) + background).clamp(0, 1)
+
+
+def _needs(network: ServedNetwork) -> tuple[int, int]:
+    """Return what decides how an image is decoded: side and channels."""
+    return network.card.image_size[0], network.card.in_channels
+
+
+def _curve(network: ServedNetwork, views: Tensor, deadline: float) -> Curve:
+    probabilities = network.probabilities(views, deadline=deadline)
+    likeliest = probabilities.amax(dim=0).topk(min(SHOWN, probabilities.shape[1])).indices
+    classes = sorted(likeliest.tolist())
+    return Curve(
+        network=network.title,
+        classes=classes,
+        probabilities=_rounded(probabilities[:, classes]),
+        labels=probabilities.argmax(dim=1).tolist(),
+    )
 
 
 def _predictions(

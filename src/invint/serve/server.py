@@ -1,6 +1,7 @@
 """Running the application: addresses, tokens, uvicorn."""
 
 import ipaddress
+import math
 import re
 import secrets
 import socket
@@ -103,7 +104,8 @@ def run_server(
 def listen(address: Address) -> socket.socket:
     """Take the port, or raise `ConfigError`; clients may knock before the server is ready."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
+    # asyncio sends small answers at once only where the protocol is named
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host, address.port))
@@ -143,7 +145,7 @@ def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Lim
         proxy_headers=False,
         limit_concurrency=limits.connections,
         backlog=min(limits.connections, 512),
-        timeout_keep_alive=5,
+        timeout_keep_alive=math.ceil(min(5, limits.upload_seconds)),
         timeout_graceful_shutdown=5,
     )
     return uvicorn.Server(config)

@@ -1,16 +1,17 @@
 import base64
 import io
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from serving import base64_of, bomb, picture
+from serving import base64_of, bomb, picture, write_network
 
 from invint.ops.rotation import rotate
 from invint.serve import answers
 from invint.serve.limits import Limits, RequestError
-from invint.serve.networks import ServedNetwork
+from invint.serve.networks import ServedNetwork, open_networks
 
 FOREVER = float("inf")
 LIMITS = Limits()
@@ -91,6 +92,21 @@ def test_the_picture_is_what_the_network_sees(networks: list[ServedNetwork]) -> 
     with Image.open(io.BytesIO(base64.b64decode(content))) as shown:
         assert (kind, shown.size, shown.mode) == ("data:image/png;base64", (20, 20), "L")
     assert turns.background == "#000000"
+
+
+def test_networks_of_other_sizes_and_channels_see_the_image_as_they_need_it(
+    files: list[Path], tmp_path: Path
+) -> None:
+    colour = write_network(tmp_path / "b.safetensors", "cnn-small", in_channels=3)
+    wide = write_network(tmp_path / "c.safetensors", "cnn-small", image_size=(28, 28))
+    networks = open_networks([colour, wide, files[0]])
+    body = picture(40, "RGB")
+    turns = answers.turns(body, networks, count=4, limits=LIMITS, deadline=FOREVER)
+    for network, curve in zip(networks, turns.curves, strict=True):
+        alone = answers.turns(body, [network], count=4, limits=LIMITS, deadline=FOREVER)
+        assert alone.curves == [curve]
+    with Image.open(io.BytesIO(base64.b64decode(turns.picture.partition(",")[2]))) as shown:
+        assert (shown.mode, shown.getpixel((7, 6))) == ("RGB", (255, 120, 0))
 
 
 def test_only_the_likeliest_of_many_classes_are_sent(networks: list[ServedNetwork]) -> None:

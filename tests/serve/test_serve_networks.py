@@ -80,7 +80,7 @@ def test_the_circle_is_looked_at_less_finely_by_a_slow_network(
     networks: list[ServedNetwork],
 ) -> None:
     def slow(images: Tensor) -> Tensor:
-        time.sleep(0.01 * len(images))
+        time.sleep(0.008 * len(images))
         return torch.zeros(len(images), 10)
 
     snail = ServedNetwork("snail", networks[0].card, slow)

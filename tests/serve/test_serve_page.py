@@ -47,9 +47,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[ServedNetwork]:
     paths = []
     for name, head in (("cnn-small", None), ("sfcnn-small", "local-ws")):
         model = create_model(name, in_channels=1, image_size=20, head=head)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
         for _ in range(2):
-            for batch in torch.split(torch.randperm(900), 50):
+            for batch in torch.split(torch.randperm(len(labels)), 64):
                 optimizer.zero_grad()
                 loss = cross_entropy(model(images[batch]), labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]

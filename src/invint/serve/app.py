@@ -1,7 +1,6 @@
 """The application: the page, its samples and the JSON interface."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +55,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         503: "Busy, or too slow; `Retry-After` says when to try again.",
     }.items()
 }
-logger = logging.getLogger("invint.serve")
 
 
 def create_app(

@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import ipaddress
 import json
-import logging
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ HEADERS = {
 }
 PUBLIC = ("/health", "/style.css", "/icon.svg")  # need no token: they say nothing
 DRAINED = 4  # times the largest body: what is still read, and dropped, of one that is too large
-logger = logging.getLogger("invint.serve")
 
 
 @dataclass(frozen=True)

@@ -247,12 +247,13 @@ def _decoded(
     if side is not None:
         _decode_smaller(image, 2 * side)
     image.load()
-    plain = _plain(_upright(image))
+    plain = _plain(image)
     if channels == 1 and plain.mode == "RGB":
         plain = plain.convert("L")
     if side is not None:
         plain = _fitted(plain, side)
-    pixels = _values(plain, sixteen_bit)
+    turn = _turn(image)  # after fitting: a copy of a large picture would cost memory
+    pixels = _values(plain if turn is None else plain.transpose(turn), sixteen_bit)
     if side is not None and pixels.shape[:2] != (side, side):
         pixels = _padded(pixels, side)
     if pixels.ndim == 2:
@@ -267,25 +268,25 @@ def _decode_smaller(image: Image.Image, longer: int) -> None:
         image.draft(None, (round(scale * image.width), round(scale * image.height)))
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    if image.format != "TIFF" and image.info.keys().isdisjoint(EXIF):
-        return image
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return what makes a loaded picture upright; TIFF turns itself when it is loaded."""
+    if image.info.keys().isdisjoint(EXIF):
+        return None
     try:
-        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+        return TURNS.get(image.getexif().get(ORIENTATION, 1))
     except Exception:  # damaged EXIF data says nothing about the pixels
-        turn = None
-    return image if turn is None else image.transpose(turn)
+        return None
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """Return the picture in mode L, RGB, or F for sixteen bits; what is transparent is black."""
+    """Return the picture in mode L, RGB or one of sixteen bits; what is transparent is black."""
     if image.mode in DEEP:
         return image
     if image.mode == "F":
         raise DataError("has float pixels without a known range; save it with 8 or 16 bits")
     mode = "L" if image.mode in GREY else "RGB"
     if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
-        cover = image.convert("RGBA")
+        cover = image if image.mode == "RGBA" else image.convert("RGBA")
         plain = Image.new(mode, image.size)
         plain.paste(cover, mask=cover.getchannel("A"))
         return plain

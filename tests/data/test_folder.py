@@ -1,0 +1,362 @@
+"""The layouts of a folder, its splits and groups, and what is done about bad files."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from invint.data.dataset import Dataset, Part
+from invint.data.folder import load_folder
+from invint.errors import ConfigError, DataError
+
+Colour = tuple[int, int, int]
+
+
+def write_picture(path: Path, colour: Colour | int = 0, size: tuple[int, int] = (12, 12)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)
+
+
+def write_class(folder: Path, count: int, first: int = 0) -> None:
+    """Write grey pictures that differ from each other: their grey value is their number."""
+    for number in range(first, first + count):
+        write_picture(folder / f"{number}.png", number)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Dataset]:
+    def loaded(path: Path, **options: object) -> Dataset:
+        return load_folder(path, cache=tmp_path / "cache", **options)  # type: ignore[arg-type]
+
+    return loaded
+
+
+def numbers(part: Part | None) -> list[int]:
+    """Return the grey value of each picture."""
+    assert part is not None
+    assert torch.equal(part.images.amin((1, 2, 3)), part.images.amax((1, 2, 3)))
+    values: list[int] = part.images[:, 0, 0, 0].tolist()
+    return values
+
+
+def test_a_folder_for_each_class(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    write_class(tmp_path / "set" / "cat", 10)
+    write_class(tmp_path / "set" / "dog" / "outdoors", 20, first=100)
+    found = load(tmp_path / "set")
+    assert found.name == "folder:set"
+    assert found.class_names == ("cat", "dog")
+    assert found.image_shape == (1, 12, 12)
+    assert found.validation is None
+    assert found.test.labels.bincount().tolist() == [2, 4]
+    both = [*numbers(found.train), *numbers(found.test)]
+    assert sorted(both) == [*range(10), *range(100, 120)]
+    for part in (found.train, found.test):
+        assert [number >= 100 for number in numbers(part)] == part.labels.bool().tolist()
+
+
+@pytest.mark.parametrize("validation", ["val", "valid", "Validation"])
+def test_split_folders(tmp_path: Path, load: Callable[..., Dataset], validation: str) -> None:
+    for start, (split, count) in enumerate([("train", 4), (validation, 2), ("test", 3)]):
+        write_class(tmp_path / "set" / split / "a", count, first=50 * start)
+        write_class(tmp_path / "set" / split / "b", count, first=50 * start + 20)
+    found = load(tmp_path / "set")
+    assert numbers(found.train) == [0, 1, 2, 3, 20, 21, 22, 23]
+    assert numbers(found.validation) == [50, 51, 70, 71]
+    assert numbers(found.test) == [100, 101, 102, 120, 121, 122]
+    assert found.test.labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_without_a_test_folder_a_share_of_train_is_held_out(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for split, first in (("train", 0), ("val", 100)):
+        write_class(tmp_path / "set" / split / "a", 10, first)
+        write_class(tmp_path / "set" / split / "b", 10, first + 10)
+    found = load(tmp_path / "set", test_share=0.3)
+    assert numbers(found.validation) == list(range(100, 120))
+    assert sorted([*numbers(found.train), *numbers(found.test)]) == list(range(20))
+    assert found.test.labels.bincount().tolist() == [3, 3]
+
+
+def write_table(folder: Path, lines: list[str], name: str = "labels.csv") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+@pytest.mark.parametrize("given", ["table", "folder"])
+def test_a_table_with_splits_and_groups(
+    tmp_path: Path, load: Callable[..., Dataset], given: str
+) -> None:
+    root = tmp_path / "set"
+    write_class(root / "images", 6)
+    lines = ["group,label,path,split,remark"]
+    for number, split in enumerate(["train", "Training", "train", "val", "test", "testing"]):
+        lines.append(f"p{number % 3 + 3 * (number > 2)},{number % 2},images/{number}.png,{split},x")
+    table = write_table(root, lines, "labels.csv" if given == "folder" else "mine.csv")
+    found = load(table if given == "table" else root, skip_bad=False)
+    assert [numbers(p) for p in (found.train, found.validation, found.test)] == [
+        [0, 1, 2],
+        [3],
+        [4, 5],
+    ]
+    assert found.train.labels.tolist() == [0, 1, 0]
+
+
+def test_no_group_is_ever_divided(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    root = tmp_path / "set"
+    write_class(root, 120)
+    lines = [f"{n}.png,{'ab'[n % 2]},patient {n // 8}" for n in range(120)]
+    write_table(root, ["path,label,group", *lines])
+    for seed in range(5):
+        found = load(root, seed=seed)
+        sides = [{number // 8 for number in numbers(part)} for part in (found.train, found.test)]
+        assert not sides[0] & sides[1]
+        assert 16 <= len(found.test) <= 32
+        for part in (found.train, found.test):
+            assert part.groups is not None
+            pairs = set(zip([n // 8 for n in numbers(part)], part.groups.tolist(), strict=True))
+            assert len(pairs) == len({number // 8 for number in numbers(part)})
+
+
+def test_copies_count_as_a_group_and_stay_on_one_side(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    write_class(tmp_path / "set" / "a", 20)
+    write_class(tmp_path / "set" / "b", 20, first=100)
+    for number in range(10):
+        shutil.copy(tmp_path / "set/a" / f"{number}.png", tmp_path / "set/a" / f"copy{number}.png")
+    for seed in range(5):
+        found = load(tmp_path / "set", seed=seed)
+        assert not set(numbers(found.train)) & set(numbers(found.test))
+        assert sorted([*numbers(found.train), *numbers(found.test)]) == sorted(
+            [*range(20), *range(10), *range(100, 120)]
+        )
+        assert found.train.groups is not None
+
+
+def test_copies_across_given_splits_are_noted(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    for split, first in (("train", 0), ("test", 50)):
+        write_class(tmp_path / "set" / split / "a", 3, first)
+        write_class(tmp_path / "set" / split / "b", 3, first + 10)
+    assert load(tmp_path / "set").note == ""
+    shutil.copy(tmp_path / "set/train/a/1.png", tmp_path / "set/test/a/1.png")
+    found = load(tmp_path / "set")
+    assert found.note == "pictures that lie in more than one split (leakage): 1"
+
+
+def test_bad_files_stop_with_a_list_or_are_left_out(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    write_class(tmp_path / "set" / "a", 10)
+    write_class(tmp_path / "set" / "b", 10, first=100)
+    for number in range(25):
+        (tmp_path / "set" / "a" / f"bad{number:02}.png").write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set")
+    first, *lines = str(caught.value).splitlines()
+    assert first.endswith(
+        "set: 25 bad file(s); fix or remove them, or leave them out with --skip-bad (skip_bad=True)"
+    )
+    assert lines[0] == "  a/bad00.png: is empty; copy it anew"
+    assert lines[20:] == ["  and 5 more"]
+    found = load(tmp_path / "set", skip_bad=True)
+    assert sorted([*numbers(found.train), *numbers(found.test)]) == [*range(10), *range(100, 110)]
+    for part in (found.train, found.test):
+        assert [number >= 100 for number in numbers(part)] == part.labels.bool().tolist()
+
+
+def test_bad_files_do_not_move_labels_or_groups(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    root = tmp_path / "set"
+    write_class(root, 60)
+    write_table(root, ["path,label,group", *(f"{n}.png,{n % 3},g{n // 5}" for n in range(60))])
+    for number in (3, 17, 40):
+        (root / f"{number}.png").write_bytes(b"")
+    found = load(root, skip_bad=True)
+    for part in (found.train, found.test):
+        assert part.labels.tolist() == [number % 3 for number in numbers(part)]
+
+
+def test_everything_is_one_size_and_colour_if_anything_is(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for number in range(4):
+        write_picture(tmp_path / "set/a" / f"{number}.png", 50 + number, (30, 30))
+        write_picture(tmp_path / "set/b" / f"{number}.png", (10, 20, 30 + number), (60, 40))
+    write_picture(tmp_path / "set/b/wide.png", (1, 2, 3), (20, 10))
+    found = load(tmp_path / "set")
+    assert found.image_shape == (3, 32, 32)
+    assert load(tmp_path / "set", side=48).image_shape == (3, 48, 48)
+
+
+def test_sixteen_bits_are_kept(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    for name in "ab":
+        for number in range(4):
+            path = tmp_path / "set" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            deep = np.full((8, 8), 1000 * number + ord(name), dtype=np.uint16)
+            Image.fromarray(deep).save(path)
+    write_picture(tmp_path / "set/a/shallow.png", 2, (8, 8))
+    found = load(tmp_path / "set")
+    assert found.train.images.dtype == torch.uint16
+    values = {
+        int(part.images[i, 0, 0, 0]) for part in (found.train, found.test) for i in range(len(part))
+    }
+    assert values == {1000 * n + ord(c) for n in range(4) for c in "ab"} | {2 * 257}
+
+
+def test_numbers_as_class_names_are_sorted_as_numbers(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for number in (0, 2, 10):
+        write_class(tmp_path / "set" / str(number), 3, first=10 * number)
+    assert load(tmp_path / "set").class_names == ("0", "2", "10")
+
+
+def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    write_class(tmp_path / "set" / "many", 10)
+    write_class(tmp_path / "set" / "one", 1, first=100)
+    line = r"class 'one' has too few pictures or groups to hold any out \(1\); add pictures or"
+    with pytest.raises(DataError, match=line):
+        load(tmp_path / "set")
+
+
+def test_a_class_without_pictures_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    write_class(tmp_path / "set" / "many", 10)
+    (tmp_path / "set" / "none").mkdir()
+    with pytest.raises(DataError, match="class 'none' has no picture to train on; add pictures or"):
+        load(tmp_path / "set")
+
+
+def test_a_class_missing_from_the_given_test_split_is_only_noted(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    write_class(tmp_path / "set/train/a", 3)
+    write_class(tmp_path / "set/train/b", 3, first=10)
+    write_class(tmp_path / "set/test/a", 3, first=20)
+    assert load(tmp_path / "set").note == "class 'b' has no picture to test on"
+
+
+def test_groups_too_few_to_divide_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    root = tmp_path / "set"
+    write_class(root, 12)
+    write_table(root, ["path,label,group", *(f"{n}.png,{n % 2},only" for n in range(12))])
+    with pytest.raises(DataError, match="class '0' has too few pictures or groups to hold any out"):
+        load(root)
+
+
+def test_links_within_the_folder_are_pictures(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    write_class(tmp_path / "set" / "a", 5)
+    write_class(tmp_path / "set" / ".store", 5, first=100)
+    (tmp_path / "set" / "b").mkdir()
+    for number in range(100, 105):
+        (tmp_path / "set" / "b" / f"{number}.png").symlink_to(f"../.store/{number}.png")
+    found = load(tmp_path / "set")
+    assert sorted([*numbers(found.train), *numbers(found.test)]) == [*range(5), *range(100, 105)]
+
+
+def test_hidden_files_are_passed_over(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    write_class(tmp_path / "set" / "a", 5)
+    write_class(tmp_path / "set" / "b", 5, first=100)
+    for name in (".DS_Store", "a/._0.png", "a/Thumbs.db", "__MACOSX/x.png", ".git/y.png"):
+        (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / name).write_bytes(b"x")
+    assert load(tmp_path / "set").class_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["file,label", "a.png,1"], "expected the columns path, label and, if wanted, split and"),
+        ([""], "in the first line, got nothing"),
+        (["path,label", "0.png,"], "line 2: expected the name of a class, got ''"),
+        (["path,label", "0.png,a", "0.png,b"], "line 3: 0.png is listed twice; remove one"),
+        (
+            ["path,label,split", "0.png,a,dev"],
+            "line 2: expected train, validation or test, got 'dev'",
+        ),
+        (["path,label,split", "0.png,a"], "line 2: expected train, validation or test, got ''"),
+        (["path,label,group", "0.png,a,"], "line 2: the group is missing; give every picture one"),
+        (["path,label", '0.png,"a'], "is no CSV file in UTF-8"),
+        (["path,label", "0.png,\xff"], "is no CSV file in UTF-8"),
+        (["path,label", "0.png,a"], "expected at least two classes, found only 'a'"),
+        (
+            ["path,label,split,group", "0.png,a,train,p1", "1.png,b,test,p1"],
+            "group 'p1' is in train and in test; a group must lie on one side",
+        ),
+    ],
+)
+def test_wrong_tables_are_named(
+    tmp_path: Path, load: Callable[..., Dataset], lines: list[str], line: str
+) -> None:
+    write_class(tmp_path, 2)
+    (tmp_path / "labels.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    with pytest.raises(DataError, match=line):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("../secret.png", "leaves the folder; paths must be relative to the CSV file, without"),
+        ("a/../../secret.png", "leaves the folder; paths must be relative"),
+        ("/etc/passwd", "leaves the folder; paths must be relative"),
+        ("out/secret.png", "leaves the folder through a link; put the files themselves there"),
+        ("out.png", "is a link out of the folder; put the file itself there"),
+        ("none.png", "no such file or directory; check that it is there"),
+        ("a", "is a folder or a link to one; links to folders are not followed"),
+        ("", "is no path; correct the CSV file"),
+    ],
+)
+def test_no_path_leaves_the_folder(
+    tmp_path: Path, load: Callable[..., Dataset], path: str, problem: str
+) -> None:
+    root = tmp_path / "set"
+    write_class(root / "a", 4)
+    write_picture(tmp_path / "outside" / "secret.png", 77)
+    (root / "out").symlink_to(tmp_path / "outside")
+    (root / "out.png").symlink_to(tmp_path / "outside" / "secret.png")
+    good = [f"a/{number}.png,{number % 2}" for number in range(4)]
+    write_table(root, ["path,label", *good, f"{path},1"])
+    with pytest.raises(DataError, match=f"1 bad file.*\n  {path}: {problem}"):
+        load(root)
+    found = load(root, skip_bad=True)
+    assert sorted([*numbers(found.train), *numbers(found.test)]) == [0, 1, 2, 3]
+
+
+def test_wrong_folders_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    with pytest.raises(
+        DataError, match=r"none: no such folder; give a folder of pictures or a CSV"
+    ):
+        load(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        DataError, match="empty: expected at least two classes, found none; put the"
+    ):
+        load(tmp_path / "empty")
+    for name in ("train", "val", "valid"):
+        (tmp_path / "twice" / name).mkdir(parents=True)
+    line = r"twice: expected train, validation and test folders alone, got two of one kind \(train,"
+    with pytest.raises(DataError, match=line):
+        load(tmp_path / "twice")
+    for name in ("train", "cats"):
+        (tmp_path / "mixed" / name).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"alone, got also 'cats' \(cats, train\); move the others"):
+        load(tmp_path / "mixed")
+    for name in ("labels.csv", "index.csv"):
+        write_table(tmp_path / "tables", ["path,label"], name)
+    with pytest.raises(DataError, match=r"tables: has both labels.csv and index.csv; remove one"):
+        load(tmp_path / "tables")
+
+
+def test_wrong_options_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    with pytest.raises(ConfigError, match=r"folder: expected a test share .* got 1.5"):
+        load(tmp_path, test_share=1.5)
+    with pytest.raises(ConfigError, match="pictures: expected an even side, 2 or more, got 33"):
+        load(tmp_path, side=33)

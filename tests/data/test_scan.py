@@ -1,0 +1,175 @@
+"""What a scan says about a folder."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from invint.data.scan import Scan, scan
+
+
+def write_class(folder: Path, count: int, first: int = 0, size: tuple[int, int] = (20, 20)) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + count):
+        Image.new("L", size, number).save(folder / f"{number}.png")
+
+
+@pytest.fixture
+def messy(tmp_path: Path) -> Path:
+    """A folder with splits and one of each thing a scan tells."""
+    root = tmp_path / "messy"
+    write_class(root / "train" / "cat", 12)
+    write_class(root / "train" / "dog", 4, first=20, size=(20, 16))
+    write_class(root / "val" / "cat", 2, first=40)
+    write_class(root / "test" / "cat", 2, first=60)
+    Image.new("RGB", (20, 20), (9, 8, 7)).save(root / "train" / "dog" / "colour.jpg")
+    shutil.copy(root / "train/cat/0.png", root / "train/cat/again.png")
+    shutil.copy(root / "train/cat/1.png", root / "train/dog/wrong.png")
+    shutil.copy(root / "train/cat/2.png", root / "test/cat/leak.png")
+    (root / "train" / "cat" / "empty.png").write_bytes(b"")
+    (root / "train" / "cat" / "notes.txt").write_text("notes")
+    (root / "readme.md").write_text("read me")
+    return root
+
+
+@pytest.fixture
+def found(messy: Path, tmp_path: Path) -> Scan:
+    return scan(messy, cache=tmp_path / "cache")
+
+
+def test_classes_and_counts(found: Scan) -> None:
+    assert found.classes == ("cat", "dog")
+    assert found.counts == {"train": (13, 6), "validation": (2, 0), "test": (3, 0)}
+    assert found.images == 24
+    assert found.imbalance == 18 / 6
+    assert found.held_out is None
+    assert found.layout == "train, validation and test folders with a folder for each class"
+
+
+def test_sizes_modes_and_what_they_become(found: Scan) -> None:
+    assert found.sizes == (((20, 20), 20), ((20, 16), 4))
+    assert found.modes == {"L": 23, "RGB": 1}
+    assert found.shape == (20, 3, False)
+
+
+def test_copies_leaks_and_conflicts(found: Scan) -> None:
+    again = ("train/cat/0.png", "train/cat/again.png")
+    wrong = ("train/cat/1.png", "train/dog/wrong.png")
+    leak = ("test/cat/leak.png", "train/cat/2.png")
+    assert set(found.duplicates) == {again, wrong, leak}
+    assert found.leaks == (leak,)
+    assert found.conflicts == (wrong,)
+
+
+def test_bad_and_other_files(found: Scan) -> None:
+    assert [str(bad) for bad in found.bad] == ["train/cat/empty.png: is empty; copy it anew"]
+    assert found.others == ("readme.md", "train/cat/notes.txt")
+
+
+def test_the_report_tells_everything(found: Scan, messy: Path) -> None:
+    assert (
+        found.report()
+        == f"""\
+folder    {messy}: train, validation and test folders with a folder for each class
+pictures  24 good, 1 bad
+classes   2, the largest 3.0 x the smallest
+sizes     20 x 20 (20), 20 x 16 (4)
+pixels    L (23), RGB (1)
+made into 20 x 20, colour, 8 bits
+test      as the folder says
+
+class       train  validation        test
+cat            13           2           3
+dog             6           0           0
+
+warnings (3)
+  class 'dog' has no picture to test on
+  pictures that lie in more than one split (leakage): 1
+  pictures that lie in more than one class: 1
+
+bad files (1)
+  train/cat/empty.png: is empty; copy it anew
+
+same picture in several splits (1)
+  test/cat/leak.png = train/cat/2.png
+
+same picture in several classes (1)
+  train/cat/1.png = train/dog/wrong.png
+
+same picture several times (3)
+  test/cat/leak.png = train/cat/2.png
+  train/cat/0.png = train/cat/again.png
+  train/cat/1.png = train/dog/wrong.png
+
+other files, passed over (2)
+  readme.md
+  train/cat/notes.txt"""
+    )
+
+
+def test_a_held_out_share_is_reported_and_leaks_nothing(tmp_path: Path) -> None:
+    write_class(tmp_path / "set" / "a", 20)
+    write_class(tmp_path / "set" / "b", 10, first=100)
+    for number in range(10):
+        shutil.copy(tmp_path / "set/a" / f"{number}.png", tmp_path / "set/a" / f"again{number}.png")
+    found = scan(tmp_path / "set", cache=tmp_path / "cache")
+    assert found.held_out == 0.2
+    assert len(found.duplicates) == 10
+    assert found.leaks == ()
+    assert "test      20% held out, by class; no group and no set of copies is divided" in (
+        found.report()
+    )
+
+
+def test_classes_too_small_for_the_split_are_named_not_raised(tmp_path: Path) -> None:
+    write_class(tmp_path / "set" / "many", 10)
+    write_class(tmp_path / "set" / "one", 1, first=100)
+    (tmp_path / "set" / "none").mkdir()
+    found = scan(tmp_path / "set", cache=tmp_path / "cache")
+    assert found.few == (
+        "class 'none' has no picture to train on",
+        "class 'one' has too few pictures or groups to hold any out (1)",
+    )
+    assert found.imbalance == float("inf")
+
+
+def test_depth_lost_is_reported(tmp_path: Path) -> None:
+    write_class(tmp_path / "set" / "a", 2)
+    write_class(tmp_path / "set" / "b", 2, first=10)
+    deep = np.full((20, 20), 40_000, dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "set" / "a" / "deep.tif")
+    found = scan(tmp_path / "set", cache=tmp_path / "cache")
+    assert found.shape.sixteen_bit
+    assert found.reduced == 0
+    assert "made into 20 x 20, grey, 16 bits" in found.report()
+
+
+def test_a_folder_of_bad_files_alone_is_reported(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / "set" / name).mkdir(parents=True)
+        (tmp_path / "set" / name / "x.png").write_bytes(b"")
+    found = scan(tmp_path / "set", cache=tmp_path / "cache")
+    assert found.images == 0
+    assert len(found.bad) == 2
+    assert "pictures  0 good, 2 bad" in found.report()
+
+
+def test_long_lists_are_cut(tmp_path: Path) -> None:
+    write_class(tmp_path / "set" / "a", 2)
+    write_class(tmp_path / "set" / "b", 2, first=10)
+    for number in range(25):
+        (tmp_path / "set" / "a" / f"{number:02}.txt").write_text("x")
+    lines = scan(tmp_path / "set", cache=tmp_path / "cache").report().splitlines()
+    assert lines[-1] == "  and 5 more"
+    assert "other files, passed over (25)" in lines
+
+
+def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    write_class(tmp_path / "set" / "a", 2)
+    write_class(tmp_path / "set" / "b", 2, first=10)
+    (tmp_path / "set" / "a" / os.fsdecode(b"\x1b[2J\n\xff.png")).write_bytes(b"")
+    report = scan(tmp_path / "set", cache=tmp_path / "cache").report()
+    assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in report.splitlines()

@@ -145,7 +145,7 @@ THINGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "socket.jpg": (listen, "is not a regular file"),
     "out.png": (link_out, "is a link out of the folder"),
     "itself.png": (link_to_itself, "; "),
-    "nowhere.png": (link_to_nowhere, "no such file or directory"),
+    "dangling.png": (link_to_nowhere, "no such file or directory"),
     "root.png": (link_to_root, "is a link out of the folder"),
     "parent": (link_to_parent, "is a folder or a link to one"),
     "terabyte.png": (sparse, "has 1,099,511,627,776 bytes"),

@@ -13,7 +13,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -239,7 +239,7 @@ def _build(
         "shape": shape,
         "images": images.name,
         "parts": parts,
-        "files": [astuple(one) for one in seen],
+        "files": [list(vars(one).values()) for one in seen],
     }
     flush_folder(place)
     old = _named_by_manifest(place)

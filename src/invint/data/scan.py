@@ -263,6 +263,9 @@ class _Plan:
 
 def _units(entries: Sequence[Entry], seen: Sequence[Seen]) -> list[int] | None:
     """Number what must not be divided: groups, and pictures that are the same byte for byte."""
+    digests = [one.digest for one in seen if one.digest]
+    if len(set(digests)) == len(digests) and all(entry.group is None for entry in entries):
+        return None
     parent: dict[Hashable, Hashable] = {}
 
     def top(key: Hashable) -> Hashable:

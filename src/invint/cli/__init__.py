@@ -5,8 +5,13 @@ from collections.abc import Callable
 
 import typer
 
+from invint.cli.data import data_app
 from invint.cli.models import models
+from invint.cli.monomials import monomials
 from invint.cli.recipes import recipes_app
+from invint.cli.report import report
+from invint.cli.serve import serve
+from invint.cli.study import study
 from invint.cli.train import audit, evaluate, export, predict, train
 from invint.errors import Interrupted, InvintError
 
@@ -32,11 +37,16 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     audit: ("invint audit RUN", "invint audit model.onnx --data digits --out audit.svg"),
     export: ("invint export RUN", "invint export RUN --format torch --out digits.pt2"),
+    study: ("invint study digits", "invint study table2 --sizes 500,1000 --scale 0.1"),
+    report: ("invint report runs/", "invint report results/digits.json --out digits.html"),
+    monomials: ("invint monomials RUN", "invint monomials RUN RUN --out monomials.png"),
+    serve: ("invint serve RUN", "invint serve RUN --compare RUN"),
     models: ("invint models", "invint models sf-wrn16-4 sfcnn --head local-ws"),
 }
 for command, examples in EXAMPLES.items():
     app.command(epilog=f"Examples:  {'   |   '.join(examples)}")(command)
 app.add_typer(recipes_app, name="recipes")
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def operations(model: nn.Module, network: str, batch: int) -> int:
     channels, side = SIDES[network]
     with FlopCounterMode(display=False) as counter:
         model(torch.rand(2, channels, side, side, device=DEVICE)).sum().backward()
-    return counter.get_total_flops() * batch // 2
+    return int(counter.get_total_flops()) * batch // 2
 
 
 def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -98,6 +98,8 @@ def make_card(
     head = head or model.head
     if head == "monomials":
         options["head_options"] = {"monomials": monomials or recipe.selection.start}
+        if isinstance(monomials, Monomials):  # training may have led the exponents anywhere
+            options["head_options"]["check_exponents"] = False
     if head == "attention":
         wanted = {"heads": model.attention_heads, "dropout": model.attention_dropout}
         options["head_options"] = {k: v for k, v in wanted.items() if v is not None}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import with_choice
+from invint.recipes.changes import with_choices
 
 SELECTIONS = (
     "monomials-none",
@@ -151,7 +151,7 @@ def _chosen(study: Study, only: Sequence[str]) -> list[str]:
 
 def _adapted(recipe: Recipe, data: str | None, scale: float | None) -> Recipe:
     if data is not None:
-        recipe = with_choice(recipe, "data", "name", data, "--data")
+        recipe = with_choices(recipe, {"data": {"name": data}}, "--data")
     if scale is not None:
-        recipe = with_choice(recipe, "train", "scale", scale, "--scale")
+        recipe = with_choices(recipe, {"train": {"scale": scale}}, "--scale")
     return recipe

@@ -3,7 +3,7 @@
 For each head: forward and backward, as a ratio to average pooling and as a share of the last
 convolution (the plain `conv2d` of its shapes) of `sfcnn` and of `sf-wrn16-8` on STL-10's maps.
 
-usage: python benchmarks/heads.py [--turns 5] [--compile] [--record NAME]
+usage: python benchmarks/heads.py [--turns 5] [--compile] [--only avg,local-ws] [--record NAME]
 """
 
 import argparse
@@ -49,13 +49,18 @@ HEADS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def step(module: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
-    """Return the call that runs a module forward and backward, under autocast on a GPU."""
+def forward_of(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], Tensor]:
+    """Return the call that runs a module forward, under autocast on a GPU."""
 
     def forward() -> Tensor:
         with torch.autocast(DEVICE, torch.bfloat16, DEVICE == "cuda", cache_enabled=False):
             return call(x)
 
+    return forward
+
+
+def step(module: nn.Module, forward: Callable[[], Tensor], x: Tensor) -> Callable[[], object]:
+    """Return the call that runs a module forward and backward."""
     gradient = torch.randn_like(forward())
     leaves = x, *module.parameters()
     return on_device(lambda: torch.autograd.grad(forward(), leaves, gradient))
@@ -73,16 +78,19 @@ def measure(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
     if DEVICE == "cuda":  # the layout its convolutions are fastest in
         flat = flat.to(memory_format=torch.channels_last)
         last.weight.data = last.weight.data.to(memory_format=torch.channels_last)
-    steps, kept_bytes = [step(last, compiled(last), flat.requires_grad_())], []
-    for name, arguments in HEADS:
+    flat.requires_grad_()
+    steps, kept_bytes = [step(last, forward_of(compiled(last), flat), flat)], []
+    heads = [each for each in HEADS if not options.only or each[0] in options.only.split(",")]
+    for name, arguments in heads:
         head = make_head(
             name, channels=place.channels, size=place.side, group=group, **arguments
         ).to(DEVICE)
         axes = (place.order,) if head.takes_group else ()
         shape = place.batch, place.channels, *axes, place.side, place.side
         x = torch.rand(shape, device=DEVICE, dtype=dtype).requires_grad_()
-        kept_bytes.append(kept(lambda head=head, x=x: head(x)))  # type: ignore[misc]
-        steps.append(step(head, compiled(head), x))
+        forward = forward_of(compiled(head), x)
+        kept_bytes.append(kept(forward))
+        steps.append(step(head, forward, x))
     convolution, *times = in_turn(steps, options.turns)
     return [
         {
@@ -95,7 +103,7 @@ def measure(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
             "of_average": time / times[0],
             "kept_mb": size / 2**20,
         }
-        for (name, arguments), time, size in zip(HEADS, times, kept_bytes, strict=True)
+        for (name, arguments), time, size in zip(heads, times, kept_bytes, strict=True)
     ]
 
 
@@ -120,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=5, help="timed calls of each kind (5)")
     parser.add_argument("--compile", action="store_true", help="compile heads and convolution")
+    parser.add_argument("--only", help="heads, with commas; avg must be among them (all)")
     parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True

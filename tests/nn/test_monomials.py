@@ -1,5 +1,6 @@
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from invint import ConfigError, Cyclic, Dihedral
 from invint.nn import MonomialIntegration, Monomials
 from invint.nn.monomials import default_distance
+from invint.ops.monomial import Sampling
 
 
 def test_monomials_are_drawn_as_asked() -> None:
@@ -127,12 +129,14 @@ def test_a_mirror_along_the_ray_costs_nothing() -> None:
     ray, mirrored = (
         MonomialIntegration(1, 7, group, monomials=3) for group in (Cyclic(8), Dihedral(8))
     )
-    offsets = (head.factor_offsets.shape[2] for head in (ray, mirrored))
+    offsets = (len(head.get_buffer("shifts")) + 1 for head in (ray, mirrored))
     points = (len(head.get_buffer("pixels")) for head in (ray, mirrored))
     assert [n / d for n, d in zip(points, offsets, strict=True)] == [8 * 49, 8 * 49]
 
 
-def kept_for_backward(head: MonomialIntegration, x: Tensor) -> int:
+def kept_for_backward(
+    head: MonomialIntegration, x: Tensor, call: Callable[[Tensor], Tensor]
+) -> int:
     """Count the bytes autograd keeps, besides what the module holds anyway."""
     owned = {t.untyped_storage().data_ptr() for t in (*head.parameters(), *head.buffers())}
     found: dict[int, int] = {}
@@ -144,19 +148,47 @@ def kept_for_backward(head: MonomialIntegration, x: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        head(x)
+        call(x)
     return sum(found.values())
 
 
-def test_what_backward_keeps_does_not_grow_with_the_monomials() -> None:
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.unchecked)])
+@pytest.mark.parametrize("own_angles", [False, True])
+def test_what_backward_keeps_does_not_grow_with_the_monomials(
+    compiled: bool, own_angles: bool
+) -> None:
+    torch.compiler.reset()
     x = torch.randn(8, 16, 7, 7, requires_grad=True)
-    few, many = (
-        kept_for_backward(MonomialIntegration(16, 7, Cyclic(16), monomials=count), x)
-        for count in (5, 50)
+    kept = []
+    for count in (5, 50):
+        head = MonomialIntegration(16, 7, Cyclic(16), monomials=count, own_angles=own_angles)
+        # as inductor divides a graph into forward and backward, but without its compiling
+        backend = "aot_eager_decomp_partition"
+        call = torch.compile(head, backend=backend, fullgraph=True) if compiled else head
+        kept.append(kept_for_backward(head, x, call))
+    assert kept == [x.numel() * 4] * 2  # the map
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_operator_keeps_to_the_rules_of_the_compiler(channels_last: bool) -> None:
+    head = MonomialIntegration(3, (5, 4), Cyclic(8), monomials=2)
+    x = torch.rand(2, 3, 5, 4)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    sampling = (head.get_buffer(name) for name in Sampling._fields)
+    offsets, whole, reach = head.plan
+    tensors = x.requires_grad_(), head.exponents, head.numbers, *sampling
+    torch.library.opcheck(
+        torch.ops.invint.monomial_average.default, (*tensors, list(offsets), whole, reach, 0.1)
     )
-    powers = 45 * 4 * 4  # the exponents themselves, one per monomial and offset
-    assert many - few <= powers + 64
-    assert few < 3 * x.numel() * 4  # the map, and which of its pixels are positive
+
+
+def test_whole_moves_come_first_among_the_shifts() -> None:
+    head = MonomialIntegration(1, 7, Cyclic(16), monomials=9)
+    assert head.plan.whole == 4
+    assert head.plan.reach == 3
+    parts = head.get_buffer("shifts")[..., 1:]
+    assert not parts[:, :4].any()
+    assert parts[:, 4:].any(dim=-1).all()
 
 
 @pytest.mark.parametrize("group", [Cyclic(4), Cyclic(16)], ids=str)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from einops import einsum, rearrange
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -14,7 +14,7 @@ from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn.maps import Head, as_built, as_size, full_precision, settled
 from invint.ops.constants import own_copy
-from invint.ops.monomial import Sampling, monomial_averages, ray_sampling
+from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -137,7 +137,7 @@ class MonomialIntegration(Head):
 
     distances: Tensor
     angles: Tensor
-    factor_offsets: Tensor
+    numbers: Tensor
 
     def __init__(  # noqa: PLR0913
         self,
@@ -224,11 +224,15 @@ class MonomialIntegration(Head):
         owner = "MonomialIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(x.device.type, enabled=False):
-            exponents = full_precision(self.exponents)
-            powers = einsum(exponents, full_precision(self.factor_offsets), "m i, m i d -> m d")
             buffers = (getattr(self, name) for name in Sampling._fields)
-            sampling = Sampling(*(full_precision(buffer) for buffer in buffers))
-            averages = monomial_averages(full_precision(x), powers, sampling, floor=self.floor)
+            averages = monomial_averages(
+                x,
+                full_precision(self.exponents),
+                self.numbers,
+                Sampling(*(full_precision(buffer) for buffer in buffers)),
+                plan=self.plan,
+                floor=self.floor,
+            )
         return settled(rearrange(averages, "b c m -> b (c m)"), x)
 
     def extra_repr(self) -> str:
@@ -248,7 +252,7 @@ class MonomialIntegration(Head):
         """Find the distinct offsets of all factors, and the taps that sample the map there."""
         places = torch.polar(distances.double(), angles.double()).cpu()
         flat = torch.round(torch.view_as_real(places), decimals=9).flatten(0, 1)
-        offsets, number = torch.unique(flat, dim=0, return_inverse=True)
+        distinct, number = torch.unique(flat, dim=0, return_inverse=True)
         reach = distances.max().item()
         if reach > 0 and min(self.size) == 1:
             raise ConfigError(
@@ -259,12 +263,15 @@ class MonomialIntegration(Head):
                 f"MonomialIntegration: a distance of {reach:g} does not fit a map of "
                 f"{self.size[0]} x {self.size[1]}; use at most {min(self.size) - 1}"
             )
-        positions = tuple((x, y) for x, y in offsets.tolist())
+        centre = int(number[0])  # of the first factor, whose distance is 0; it comes first
+        order = [centre, *(row for row in range(len(distinct)) if row != centre)]
+        positions = tuple((x, y) for x, y in distinct[order].tolist())
+        offsets = tuple(order.index(row) for row in number.tolist())
+        numbers = torch.tensor(offsets, device="cpu").view_as(places.real)
         sampling = ray_sampling(self.group, positions, *self.size)
-        one_hot = torch.nn.functional.one_hot(number.view_as(places), len(offsets)).float()
-        derived = {"factor_offsets": one_hot, **sampling._asdict()}
+        self.plan = sampling_plan(sampling, offsets, positions)
         like = getattr(self, "exponents", own_copy(distances))
-        for name, tensor in derived.items():
+        for name, tensor in {"numbers": numbers, **sampling._asdict()}.items():
             copy = tensor.clone()
             if tensor.is_floating_point():  # rounded as at construction, whenever it is derived
                 copy = copy.to(self.precision).to(like.dtype)

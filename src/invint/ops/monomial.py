@@ -5,13 +5,15 @@ Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct off
        k column, a (b c) pair: every column is treated alike and apart
 """
 
+import functools
+import importlib.util
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
@@ -20,7 +22,7 @@ from invint.ops.constants import on_cpu
 from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
 
 
-class Sampling(NamedTuple):
+class Taps(NamedTuple):
     """Where a map is sampled, as a sparse matrix and its transpose.
 
     Row n of the matrix has the entries `shares[n]` in the columns `pixels[n]`; row p of the
@@ -33,6 +35,35 @@ class Sampling(NamedTuple):
     point_shares: Float[Tensor, "p u"]
 
 
+class Sampling(NamedTuple):
+    """`Taps`, and the same as shifts of the whole map.
+
+    Every offset but the first, which is zero, has a shift for each move: a step in a frame whose
+    rows have `width` + `reach` + 1 pixels, and the parts of a pixel that are left, down and right,
+    as the bits of float32.
+    """
+
+    pixels: Int[Tensor, "n t"]
+    shares: Float[Tensor, "n t"]
+    points: Int[Tensor, "p u"]
+    point_shares: Float[Tensor, "p u"]
+    shifts: Int[Tensor, "e r 3"]
+
+
+class Plan(NamedTuple):
+    """What kernels are compiled for.
+
+    Attributes:
+        offsets: Number of the offset of each factor, monomial by monomial.
+        whole: How many moves shift every offset by whole pixels; their shifts come first.
+        reach: The largest shift, rounded up.
+    """
+
+    offsets: tuple[int, ...]
+    whole: int
+    reach: int
+
+
 @on_cpu  # not remembered: with random offsets it would never be asked for again
 def ray_sampling(
     group: Group, offsets: tuple[tuple[float, float], ...], height: int, width: int
@@ -43,7 +74,8 @@ def ray_sampling(
 
     Args:
         group: The symmetries.
-        offsets: Position (x, y) of each factor relative to the first, in pixels, y up.
+        offsets: Position (x, y) of each factor relative to the first, in pixels, y up; the first
+            is (0, 0).
         height: Rows of the map.
         width: Columns of the map.
     """
@@ -51,10 +83,37 @@ def ray_sampling(
     moves = torch.stack([moved_points(points, element) for element in group.elements])
     _, kind = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
     chosen = [int((kind == number).nonzero()[0, 0]) for number in range(int(kind.max()) + 1)]
-    distinct = rearrange(moves[sorted(chosen)], "r d xy -> (d r) 1 xy")
-    places = rearrange(distinct + grid_points(height, width), "dr p xy -> (dr p) xy")
+    distinct = moves[sorted(chosen)]
+    centres = rearrange(distinct, "r d xy -> (d r) 1 xy")
+    places = rearrange(centres + grid_points(height, width), "dr p xy -> (dr p) xy")
     taps = bilinear_taps(places, height, width)
-    return Sampling(*taps, *_transposed(*taps, height * width))
+    shifts = _shifts(distinct[:, 1:], width + _reach(offsets) + 1)
+    return Sampling(*taps, *_transposed(*taps, height * width), shifts)
+
+
+def sampling_plan(
+    sampling: Sampling, numbers: tuple[int, ...], offsets: tuple[tuple[float, float], ...]
+) -> Plan:
+    """Return the plan for factors with these numbers among the offsets that are sampled."""
+    return Plan(numbers, int(_whole(sampling.shifts).sum()), _reach(offsets))
+
+
+def _reach(offsets: tuple[tuple[float, float], ...]) -> int:
+    return math.ceil(max(math.hypot(*offset) for offset in offsets) - 1e-6)
+
+
+def _shifts(moves: Float[Tensor, "r e 2"], stride: int) -> Int[Tensor, "e r 3"]:
+    down_right = torch.round(rearrange(moves, "r e xy -> e r xy").flip(-1), decimals=6)
+    down_right[..., 0] *= -1  # y is up
+    whole = down_right.floor()
+    parts = (down_right - whole).float().view(torch.int32)
+    steps = whole[..., :1] * stride + whole[..., 1:]
+    shifts = torch.cat((steps.int(), parts), dim=-1)
+    return shifts[:, torch.argsort(~_whole(shifts), stable=True)]
+
+
+def _whole(shifts: Int[Tensor, "e r 3"]) -> Bool[Tensor, " r"]:
+    return (shifts[..., 1:] == 0).all(dim=-1).all(dim=0)
 
 
 def _transposed(columns: Tensor, shares: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -73,15 +132,17 @@ def _transposed(columns: Tensor, shares: Tensor, count: int) -> tuple[Tensor, Te
 
 def monomial_averages(
     x: Float[Tensor, "b c h w"],
-    powers: Float[Tensor, "m d"],
+    exponents: Float[Tensor, "m i"],
+    numbers: Int[Tensor, "m i"],
     sampling: Sampling,
     *,
+    plan: Plan,
     floor: float,
 ) -> Float[Tensor, "b c m"]:
     r"""Average monomials over all positions and the group, each channel by itself.
 
     $$A_m(x) = \frac{1}{UV|G|} \sum_{g,u,v}
-      \prod_d \bigl(\max(x, 0)[(u,v) + g\,\delta_d] + \varepsilon\bigr)^{b_{md}}$$
+      \prod_i \bigl(\max(x, 0)[(u,v) + g\,\delta_{mi}] + \varepsilon\bigr)^{b_{mi}}$$
 
     with $x$ interpolated bilinearly and zero outside. The product is a sum of logarithms, one
     matrix product for all monomials; backward computes it again instead of keeping it. Values
@@ -89,46 +150,154 @@ def monomial_averages(
     that, with the gradient of a monomial of that value: room for sums over a large batch.
 
     Args:
-        x: Feature map; negative values count as zero.
-        powers: Exponent of every monomial at every offset; zero where it has no factor.
+        x: Feature map; negative values count as zero. Half precision is computed in float32.
+        exponents: Exponent of every factor.
+        numbers: Number of the offset of every factor.
         sampling: `ray_sampling` of the group, the offsets and the size of the map.
+        plan: `sampling_plan` of the same.
         floor: What is added to every sample, so that its logarithm is finite.
     """
-    if not torch.compiler.is_compiling() and x.shape[0] == 0:
-        return x.new_zeros(0, x.shape[1], len(powers))
-    columns = rearrange(x, "b c h w -> (h w) (b c)").relu()
-    averages: Tensor = _Average.apply(columns, powers, *sampling, floor)  # type: ignore[no-untyped-call]
-    return rearrange(averages, "m (b c) -> b c m", c=x.shape[1])
+    if torch.compiler.is_exporting():  # a file holds PyTorch's own operators only
+        powers = _powers(exponents, numbers, len(sampling.shifts) + 1)
+        return _plain_average(x, powers, Taps(*sampling[:4]), floor)
+    numbered = list(plan.offsets), plan.whole, plan.reach
+    averages: Tensor = _average(x, exponents, numbers, *sampling, *numbered, floor)
+    return averages
 
 
-class _Average(torch.autograd.Function):
-    """`(p, k)` and `(m, d)` to `(m, k)`, column block by column block."""
+# Opaque to the compiler: it would keep for backward what is computed again here.
+@torch.library.custom_op("invint::monomial_average", mutates_args=())
+def _average(  # noqa: PLR0913
+    x: Tensor,
+    exponents: Tensor,
+    numbers: Tensor,
+    pixels: Tensor,
+    shares: Tensor,
+    points: Tensor,
+    point_shares: Tensor,
+    shifts: Tensor,
+    offsets: list[int],
+    whole: int,
+    reach: int,
+    floor: float,
+) -> Tensor:
+    if x.numel() == 0:
+        return x.new_zeros((x.shape[0], x.shape[1], len(exponents)), dtype=exponents.dtype)
+    if _has_kernel(x, exponents):
+        from invint.ops.monomial_triton import run_average
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, powers: Tensor, *rest: Any) -> Tensor:
-        *taps, floor = rest
-        ctx.save_for_backward(x, powers, *taps)
-        ctx.floor = floor
-        columns, shares = taps[:2]
-        averages = []
-        for block in _blocks(x, powers, len(columns)):
-            logs = _weighted_rows(x[:, block], columns, shares).add_(floor).log_()
-            averages.append(_terms(logs, powers).sum(dim=1))
-        return torch.cat(averages, dim=1)
+        plan = Plan(tuple(offsets), whole, reach)
+        x, exponents = x.contiguous(), exponents.contiguous()
+        return run_average(x, exponents, shifts, plan, floor=floor)
+    taps = Taps(pixels, shares, points, point_shares)
+    powers = _powers(exponents, numbers, len(shifts) + 1)
+    return _plain_average(x, powers, taps, floor).contiguous()
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, powers, columns, shares, points, point_shares = ctx.saved_tensors
-        x_gradients, powers_gradient = [], torch.zeros_like(powers)
-        for block in _blocks(x, powers, len(columns)):
-            samples = _weighted_rows(x[:, block], columns, shares).add_(ctx.floor)
-            logs = samples.log()
-            terms = _terms(logs, powers).mul_(gradient[:, None, block])
-            terms = rearrange(terms, "m rp k -> m (rp k)")
-            powers_gradient += terms @ rearrange(logs, "(d rp) k -> (rp k) d", d=powers.shape[1])
-            rows = rearrange(powers.mT @ terms, "d (rp k) -> (d rp) k", k=samples.shape[1])
-            x_gradients.append(_weighted_rows(rows.div_(samples), points, point_shares))
-        return torch.cat(x_gradients, dim=1), powers_gradient, *(None,) * 5
+
+@torch.library.custom_op("invint::monomial_gradients", mutates_args=())
+def _gradients(  # noqa: PLR0913
+    gradient: Tensor,
+    x: Tensor,
+    exponents: Tensor,
+    numbers: Tensor,
+    pixels: Tensor,
+    shares: Tensor,
+    points: Tensor,
+    point_shares: Tensor,
+    shifts: Tensor,
+    offsets: list[int],
+    whole: int,
+    reach: int,
+    floor: float,
+) -> tuple[Tensor, Tensor]:
+    if x.numel() == 0:
+        return x.new_zeros(x.shape), exponents.new_zeros(exponents.shape)
+    if _has_kernel(x, exponents):
+        from invint.ops.monomial_triton import run_gradients
+
+        plan = Plan(tuple(offsets), whole, reach)
+        gradient, x, exponents = gradient.contiguous(), x.contiguous(), exponents.contiguous()
+        return run_gradients(gradient, x, exponents, shifts, plan, floor=floor)
+    taps = Taps(pixels, shares, points, point_shares)
+    powers = _powers(exponents, numbers, len(shifts) + 1)
+    to_x, to_powers = _plain_gradients(gradient, x, powers, taps, floor)
+    return to_x.contiguous(), to_powers.gather(1, numbers)
+
+
+@_average.register_fake
+def _(x: Tensor, exponents: Tensor, *_: Any) -> Tensor:
+    return x.new_empty((x.shape[0], x.shape[1], len(exponents)), dtype=exponents.dtype)
+
+
+@_gradients.register_fake
+def _(gradient: Tensor, x: Tensor, exponents: Tensor, *_: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    return x.new_empty(x.shape), exponents.new_empty(exponents.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    ctx.save_for_backward(*inputs[:8])
+    ctx.rest = inputs[8:]
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = _gradients(gradient, *ctx.saved_tensors, *ctx.rest)
+    return *gradients, *(None,) * 10
+
+
+_average.register_autograd(_backward, setup_context=_keep)
+
+
+def _has_kernel(x: Tensor, exponents: Tensor) -> bool:
+    """Tell whether Triton's kernels take these tensors."""
+    halves = (torch.float32, torch.bfloat16, torch.float16)
+    fits = x.dtype in halves and exponents.dtype == torch.float32
+    return fits and x.device.type == "cuda" and _has_triton()
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return torch.version.cuda is not None and importlib.util.find_spec("triton") is not None
+
+
+def _plain_average(x: Tensor, powers: Tensor, taps: Taps, floor: float) -> Tensor:
+    """Average column block by column block."""
+    columns, averages = _columns(x, powers), []
+    for block in _blocks(columns, powers, len(taps.pixels)):
+        logs = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor).log_()
+        averages.append(_terms(logs, powers).sum(dim=1))
+    return rearrange(torch.cat(averages, dim=1), "m (b c) -> b c m", c=x.shape[1])
+
+
+def _plain_gradients(
+    gradient: Tensor, x: Tensor, powers: Tensor, taps: Taps, floor: float
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the map and of the powers."""
+    columns, upstream = _columns(x, powers), rearrange(gradient, "b c m -> m (b c)")
+    to_columns, to_powers = [], torch.zeros_like(powers)
+    for block in _blocks(columns, powers, len(taps.pixels)):
+        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+        logs = samples.log()
+        terms = _terms(logs, powers).mul_(upstream[:, None, block])
+        terms = rearrange(terms, "m rp k -> m (rp k)")
+        to_powers += terms @ rearrange(logs, "(d rp) k -> (rp k) d", d=powers.shape[1])
+        rows = rearrange(powers.mT @ terms, "d (rp k) -> (d rp) k", k=samples.shape[1])
+        rows = _weighted_rows(rows.div_(samples), taps.points, taps.point_shares)
+        to_columns.append(rows.where(columns[:, block] > 0, 0.0))
+    shape = {"c": x.shape[1], "h": x.shape[2]}
+    to_x = rearrange(torch.cat(to_columns, dim=1), "(h w) (b c) -> b c h w", **shape)
+    return to_x.to(x.dtype), to_powers
+
+
+def _columns(x: Tensor, like: Tensor) -> Tensor:
+    return rearrange(x, "b c h w -> (h w) (b c)").to(like.dtype).relu()
+
+
+def _powers(
+    exponents: Float[Tensor, "m i"], numbers: Int[Tensor, "m i"], count: int
+) -> Float[Tensor, "m d"]:
+    """Add up the exponents of each monomial at each offset."""
+    powers = exponents.new_zeros(len(exponents), count)
+    return powers.scatter_add(1, numbers, exponents)
 
 
 def _terms(logs: Tensor, powers: Tensor) -> Tensor:

@@ -59,5 +59,12 @@ def weighted_sum(
         average: $M$: `local_average` for a small kernel that passes over all positions, or
             `averaged_rotation` for one as large as the map, at its centre.
     """
-    averaged = rearrange(x, "b c h w -> b c (h w)") @ average
+    averaged = _times(rearrange(x, "b c h w -> b c (h w)"), average)
     return einsum(averaged, kernel, "b c p, o c p -> b o")
+
+
+def _times(x: Float[Tensor, "b c hw"], average: Float[Tensor, "hw p"]) -> Float[Tensor, "b c p"]:
+    """Multiply with a matrix that, compiled for a GPU, may be too small to fill it as a product."""
+    if torch.compiler.is_compiling() and x.is_cuda and average.numel() < 1024:
+        return (x[..., None] * average).sum(dim=-2)  # one pass over x, its conversion included
+    return x @ average

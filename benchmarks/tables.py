@@ -27,6 +27,7 @@ def kernels() -> str:
     """Return the time of a training step of the monomial head, in milliseconds."""
     places = [(net, count) for net in ("sfcnn", "sf-wrn16-8") for count in (5, 10, 50)]
     body = [[label, *_times(rows_of(name), places)] for label, name in KERNELS.items()]
+    body.append(["kernel by pixels, four taps each", *_swept(places)])
     floor = {row["place"]["network"]: row for row in rows_of("heads-cuda-triton-tiles")}
     body.append(["last convolution", *(f"{floor[net]['convolution_ms']:.2f}" for net, _ in places)])
     return markdown_table(["ms", *(f"{net}, {count}" for net, count in places)], body)
@@ -37,6 +38,24 @@ def _times(rows: list[dict[str, Any]], places: list[tuple[str, int]]) -> list[st
     return [f"{found[place]:.2f}" for place in places]
 
 
+def _swept(places: list[tuple[str, int]]) -> list[str]:
+    """Return forward and backward of the kernels by pixels, each with its fastest settings."""
+    rows = rows_of("monomial-kernels-cuda")
+    best: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        ways = best.setdefault((row["network"], row["monomials"]), {})
+        ways[row["way"]] = min(ways.get(row["way"], row["ms"]), row["ms"])
+    return [f"{sum(best[place].values()):.3g}" if place in best else "–" for place in places]
+
+
+def heads_cuda() -> list[dict[str, Any]]:
+    """Return the heads compiled on CUDA; monomials have no whole step with their kernels yet."""
+    measured = [row for row in rows_of("heads-cuda-plain") if row["head"] != "monomials"]
+    known = {row["head"] for row in measured} | {"monomials"}
+    rest = [row for row in rows_of("heads-cuda-triton-tiles") if row["head"] not in known]
+    return measured + rest
+
+
 def main() -> None:
     """Write every table."""
     tables = {
@@ -44,9 +63,7 @@ def main() -> None:
         "layers-cuda": layers.table(rows_of("layers-cuda")),
         "layers-cuda-bfloat16": layers.table(rows_of("layers-cuda-bfloat16")),
         "heads-cpu": heads.table(rows_of("heads-cpu")),
-        "heads-cuda": heads.table(
-            [row for row in rows_of("heads-cuda-triton-tiles") if row["head"] != "monomials"]
-        ),
+        "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
     }
     for name, text in tables.items():

@@ -157,7 +157,8 @@ def monomial_averages(
         plan: `sampling_plan` of the same.
         floor: What is added to every sample, so that its logarithm is finite.
     """
-    if torch.compiler.is_exporting():  # a file holds PyTorch's own operators only
+    # A file holds PyTorch's own operators only. Dynamo says it exports whenever it traces.
+    if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
         powers = _powers(exponents, numbers, len(sampling.shifts) + 1)
         return _plain_average(x, powers, Taps(*sampling[:4]), floor)
     numbered = list(plan.offsets), plan.whole, plan.reach

@@ -25,17 +25,17 @@ def network(group: Group) -> nn.Sequential:
 
 def assert_same(backend: str, group: Group) -> None:
     torch.compiler.reset()
-    model = network(group)
+    model = network(group).double()
     compiled = torch.compile(model, fullgraph=True, backend=backend)
-    x = torch.randn(3, 1, 10, 11)
+    x = torch.randn(3, 1, 10, 11, dtype=torch.float64)
     compiled(x).square().sum().backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
     model.zero_grad()
     model(x).square().sum().backward()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
     model.eval()
-    torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("group", [Cyclic(8), Dihedral(4), Cyclic(1)], ids=str)

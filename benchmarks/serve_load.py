@@ -150,6 +150,7 @@ def row(
         "errors": len(tally.errors)
         + sum(count for status, count in tally.statuses.items() if status not in (200, 503)),
         "first_error": tally.errors[0] if tally.errors else None,
+        "statuses": dict(sorted(tally.statuses.items())),
         "per_second": len(times) / spent,
         "median_ms": 1e3 * statistics.median(times),
         "p99_ms": 1e3 * times[int(0.99 * (len(times) - 1))],
@@ -213,6 +214,9 @@ def main() -> None:
     options = parser.parse_args()
     rows = run(options.clients, options.requests, options.angles)
     print(f"\n{table(rows)}\n")
+    for each in rows:
+        if each["errors"]:
+            print(f"{each['path']}: {each['errors']} errors, the first {each['first_error']}")
     if options.record:
         command = "python benchmarks/serve_load.py " + " ".join(sys.argv[1:])
         print(write_record(options.record, command, rows))

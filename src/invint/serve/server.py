@@ -145,7 +145,7 @@ def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Lim
         proxy_headers=False,
         limit_concurrency=limits.connections,
         backlog=min(limits.connections, 512),
-        timeout_keep_alive=math.ceil(min(5, limits.upload_seconds)),
+        timeout_keep_alive=math.ceil(limits.upload_seconds),  # longer than clients keep theirs
         timeout_graceful_shutdown=5,
     )
     return uvicorn.Server(config)

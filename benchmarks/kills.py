@@ -23,6 +23,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # a process with threads should not fork
 
 import torch
+import torch._dynamo  # optimizers import it, which takes seconds
 from record import write_record
 from safetensors.torch import load_file
 
@@ -39,7 +40,7 @@ TINY = (
 VARIANTS = {  # a plain run, one that selects monomials, one that validates
     "digits/local-ws": "",
     "digits/monomials": "selection.start=6 selection.steps=[[2,4],[4,2]]",
-    "digits/cnn": "data.validation=0.25 model.widths=4,6,8 data.test_turns=2",
+    "digits/sf-ii": "data.validation=0.25 data.test_turns=2",
 }
 
 

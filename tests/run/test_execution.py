@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from invint.errors import ConfigError
+from invint.run import Execution
+from invint.run.execution import FIXED
+
+
+def test_nothing_is_left_open_once_decided() -> None:
+    decided = Execution().decided()
+    assert all(getattr(decided, key) is not None for key in FIXED)
+    assert decided.threads == torch.get_num_threads()
+    assert (decided.deterministic, decided.synchronized) == (False, False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_device_is_explained() -> None:
+    with pytest.raises(ConfigError, match="device 'cuda' is not available here; leave --device"):
+        Execution(device="cuda").decided()
+    assert Execution().decided().device == "cpu"
+    assert Execution().decided().precision == "float32"
+    assert Execution().decided().compile is False
+
+
+@pytest.mark.parametrize("wrong", [{"device": "tpu"}, {"device": "cpu", "precision": "float8"}])
+def test_unknown_devices_and_precisions_are_explained(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="expected the device cpu or cuda and the precision"):
+        Execution(**wrong).decided()  # type: ignore[arg-type]
+
+
+def test_a_run_goes_on_as_it_began() -> None:
+    begun = Execution(device="cpu", threads=3, precision="bfloat16", deterministic=True).decided()
+    assert Execution().as_begun(begun.environment(), Path("run")) == begun
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"threads": 2}, "run: the run began with threads 3, got 2; leave it out to go on, or"),
+        ({"precision": "bfloat16"}, "began with precision float32, got bfloat16"),
+        ({"compile": True}, "began with compile False, got True"),
+        ({"deterministic": True}, "began with deterministic False, got True"),
+        ({"synchronized": True}, "began with synchronized False, got True"),
+    ],
+)
+def test_a_run_does_not_go_on_otherwise(other: dict[str, object], message: str) -> None:
+    begun = Execution(device="cpu", threads=3, compile=False, precision="float32").decided()
+    with pytest.raises(ConfigError, match=message):
+        Execution(**other).as_begun(begun.environment(), Path("run"))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_everything_global_is_put_back() -> None:
+    def state() -> tuple[int, bool, list[int]]:
+        strict = torch.are_deterministic_algorithms_enabled()
+        return torch.get_num_threads(), strict, torch.get_rng_state().tolist()
+
+    before = state()
+    execution = Execution(device="cpu", threads=before[0] + 1, deterministic=True).decided()
+    with execution.applied():
+        assert torch.get_num_threads() == before[0] + 1
+        assert torch.are_deterministic_algorithms_enabled()
+        torch.manual_seed(9)
+    assert state() == before
+
+
+@pytest.mark.gpu
+def test_the_generators_of_all_devices_are_put_back() -> None:
+    before = torch.cuda.get_rng_state_all()
+    with Execution(device="cuda").decided().applied():
+        torch.manual_seed(9)
+    for mine, now in zip(before, torch.cuda.get_rng_state_all(), strict=True):
+        assert torch.equal(mine, now)
+
+
+def test_half_precision_is_under_autocast_and_full_precision_is_not() -> None:
+    with Execution(device="cpu", precision="bfloat16").decided().autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.bfloat16
+    with Execution(device="cpu", precision="float32").decided().autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def test_the_environment_says_what_a_run_began_with() -> None:
+    environment = Execution(device="cpu", threads=2).decided().environment()
+    assert environment["torch"] == torch.__version__
+    assert environment["threads"] == 2
+    assert environment["processes"] == 1
+    assert set(FIXED) <= set(environment)

@@ -1,8 +1,18 @@
+import csv
+import importlib.util
+import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from invint.cli import EXAMPLES, main
 from invint.models.summary import PAPER, summaries, summarize
 
 
@@ -12,7 +22,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        env={"COLUMNS": "200", "PATH": ""},
+        env={"COLUMNS": "200", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
     )
 
 
@@ -45,3 +55,244 @@ def test_operations_are_those_of_the_convolutions() -> None:
     convolutions = 25 * (20 * 20 * 16 + 10 * 10 * 16 * 24 + 5 * 5 * 24 * 40)
     dense = 40 * 32 + 32 * 32 + 32 * 10
     assert summarize("cnn-small").operations == convolutions + dense
+
+
+TINY = (
+    "--size=40 --scale=0.08 --threads=1 --set=model.widths=2,3,4 --set=model.n_fc=6 "
+    "--set=model.group=C4 --set=train.batch_size=16 --set=train.epochs=4"
+)
+
+
+class Done(NamedTuple):
+    """What a command printed and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run commands in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["invint", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return Done(int(stop.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that is complete."""
+    runs = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, "-m", "invint", "train", *TINY.split(), "--quiet"]
+    done = subprocess.run([*command, "--runs", str(runs)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "error on 797 test images of digits, from 40, scaled to 0.08" in done.stdout
+    (result,) = runs.glob("*/*/*/*/result.json")
+    return result.parent
+
+
+@pytest.mark.slow
+def test_train_in_json_is_one_object_a_line(command: Command, tmp_path: Path) -> None:
+    arguments = ("train", *TINY.split(), "--json", "--tensorboard", "--runs", str(tmp_path))
+    done = command(*arguments)
+    assert (done.status, done.err) == (0, "")
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["event"] for line in lines] == ["started", *["epoch"] * 4, "finished"]
+    folder = Path(lines[0]["folder"])
+    assert lines[-1].items() >= json.loads((folder / "result.json").read_text()).items()
+    assert list((folder / "tensorboard").glob("events.*"))
+    again = [json.loads(line) for line in command(*arguments).out.splitlines()]
+    assert [line["event"] for line in again] == ["note", "finished"]
+    assert again[-1] == lines[-1]
+
+
+@pytest.mark.slow
+def test_train_shows_a_bar_on_stderr_and_the_result_on_stdout(
+    command: Command, finished: Path, tmp_path: Path
+) -> None:
+    done = command("train", *TINY.split(), "--runs", str(tmp_path))
+    assert done.status == 0
+    folder = tmp_path / finished.relative_to(finished.parents[3])
+    assert done.err.startswith(f"run {folder}")
+    assert "20/20" in done.err
+    lines = done.out.splitlines()
+    error = json.loads((finished / "result.json").read_text())["error"]
+    assert lines[0].startswith(f"{error:.2%} error on 797 test images of digits, from 40")
+    assert lines[1].endswith(f"in {folder}")
+
+
+@pytest.mark.slow
+def test_evaluate_counts_what_the_run_counted(command: Command, finished: Path) -> None:
+    result = json.loads((finished / "result.json").read_text())
+    done = command("evaluate", str(finished), "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["error"] == result["error"]
+    assert json.loads(done.out)["per_class"] == result["per_class"]
+    table = command("evaluate", str(finished)).out.splitlines()
+    assert table[0].split() == ["class", "images", "error"]
+    assert table[-1].split() == ["all", "797", f"{result['error']:.2%}"]
+
+
+@pytest.mark.slow
+def test_evaluate_says_what_it_misses(command: Command, finished: Path, tmp_path: Path) -> None:
+    file = finished / "model.safetensors"
+    done = command("evaluate", str(file))
+    assert done == (2, "", f"invint: {file}: a file does not say its data set; give --data NAME\n")
+    done = command("evaluate", str(tmp_path))
+    assert done.status == 2
+    assert "expected the folder of a run, with recipe.json in it, or a file" in done.err
+    (tmp_path / "recipe.json").write_text("{}")
+    assert (
+        "the run is not complete; go on with `invint train`"
+        in command("evaluate", str(tmp_path)).err
+    )
+
+
+@pytest.mark.slow
+def test_audit_turns_test_images(command: Command, finished: Path, tmp_path: Path) -> None:
+    record = tmp_path / "audit.json"
+    arguments = ("audit", str(finished), "--images=20", "--every=90")
+    done = command(*arguments, "--out", str(record))
+    assert done.status == 0, done.err
+    assert record.exists()
+    assert "90" in done.out
+    assert command(*arguments, "--min-accuracy=1.01").status == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "suffix"), [("torch", ".pt2"), ("safetensors", ".safetensors")])
+def test_export_writes_a_file_that_evaluates_alike(
+    command: Command, finished: Path, tmp_path: Path, name: str, suffix: str
+) -> None:
+    target = tmp_path / f"network{suffix}"
+    done = command("export", str(finished), "--format", name, "--out", str(target))
+    assert done.status == 0, done.err
+    assert done.out.startswith(f"{target}: logits differ by at most ")
+    scores = json.loads(command("evaluate", str(target), "--data=digits", "--json").out)
+    result = json.loads((finished / "result.json").read_text())
+    assert scores["error"] == pytest.approx(result["error"], abs=2 / 797)
+
+
+@pytest.mark.slow
+def test_export_writes_onnx_beside_the_run(command: Command, finished: Path) -> None:
+    pytest.importorskip("onnxscript")
+    assert command("export", str(finished)).status == 0
+    done = command("evaluate", str(finished / "model.onnx"), "--data=digits", "--json")
+    assert json.loads(done.out)["data"] == "digits"
+
+
+@pytest.mark.slow
+def test_export_refuses_what_it_cannot_do(command: Command, finished: Path) -> None:
+    done = command("export", str(finished), "--format", "keras")
+    assert done == (2, "", "invint: --format keras: there are onnx, torch, safetensors\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("invint.data.pictures") is None, reason="pictures cannot be read yet"
+)
+def test_predict_answers_for_pictures_and_folders(
+    command: Command, finished: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        pixels = np.full((20, 20), 80 * number, dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    answers = tmp_path / "answers.csv"
+    pictures = [str(tmp_path / f"{number}.png") for number in range(3)]
+    done = command("predict", str(finished), *pictures, "--out", str(answers))
+    assert done.status == 0, done.err
+    with answers.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["path"] for row in rows] == pictures
+    for row in rows:
+        shares = {key: float(value) for key, value in row.items() if key.startswith("p(")}
+        assert len(shares) == 10
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+        assert max(shares, key=lambda key: shares[key]) == f"p({row['label']})"
+    assert command("predict", str(finished), str(tmp_path)).status == 2
+    done = command("predict", str(finished), str(tmp_path), "--skip-bad", "--json")
+    assert [bool(row["problem"]) for row in json.loads(done.out)] == [False, False, False, True]
+    done = command("predict", str(finished), *pictures, "--out", "answers.txt")
+    assert done.err == "invint: --out answers.txt: expected a .csv or .json file\n"
+
+
+@pytest.mark.slow
+def test_recipes_are_listed_and_shown() -> None:
+    done = run("recipes")
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert {"digits/local-ws", "rotmnist/sf-ii", "stl10/wrn"} <= set(names)
+    shown = run("recipes", "show", "rotmnist/local-ws", "--set", "train.lr=0.5").stdout
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in shown.splitlines()}
+    assert rows["train.reg"][0] == "0.001"
+    assert rows["train.reg"][1].startswith(
+        "appendix, hyper-parameters on Rotated-MNIST, column Loc"
+    )
+    assert rows["train.lr"] == ["0.5"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train digits/cn", "no recipe 'digits/cn'; did you mean 'digits/cnn'? `invint recipes`"),
+        (
+            "train --set train.speed=3",
+            "--set train.speed=3: no value 'train.speed'; train has ['ep",
+        ),
+        (
+            "train --data didgits",
+            "no data set 'didgits'; did you mean 'digits'? `invint data` lists",
+        ),
+        (
+            "train --scale 0",
+            "Pace: images, batch size and epochs must be positive and the scale in",
+        ),
+        ("train --set train.accumulate=0", "fit: expected accumulate to be 1 or more, got 0"),
+        ("train --set train.lr=-1", "optimizer: expected learning rate, momentum and weight decay"),
+        ("train --set train.optimizer=lion", "no optimizer 'lion'; there are adam and sgd"),
+        ("train --set train.decay=cosine", "no decay 'cosine'; there are exponential, step and"),
+        ("train --set data.augment=zoom", "Batches: no augmentation 'zoom'; there are"),
+        ("train --set data.validation=2", "split: expected a share between 0 and 1"),
+        ("train --set model.name=vgg", "no network 'vgg'"),
+        ("train --size 5", "subset of 'digits': 5 images cannot show 10 classes"),
+        ("train --device tpu", "expected the device cpu or cuda and the precision float32 or"),
+        ("evaluate gone.onnx --data digits", "gone.onnx: there is no such file"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(*arguments.split(), *(["--quiet"] if arguments.startswith("train") else []))
+    assert done.status == 2
+    assert done.out == ""
+    assert message in done.err
+    assert done.err.startswith("invint: ")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_an_unknown_option_is_status_2(command: Command) -> None:
+    assert command("train", "--speed", "3").status == 2
+
+
+@pytest.mark.parametrize("name", [each.__name__ for each in EXAMPLES] + ["recipes"])
+def test_help_ends_with_examples(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert done.status == 0
+    assert done.out.count(f"invint {name}") >= 2

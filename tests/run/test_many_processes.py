@@ -28,6 +28,7 @@ TINY = [
     "--set=train.batch_size=16",
     "--set=train.epochs=4",
     "--set=train.class_weights=true",
+    "--set=train.optimizer=sgd",  # Adam would make steps of gradients that are rounding alone
     "--set=data.validation=0.25",
 ]
 TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "invint"]
@@ -65,7 +66,7 @@ def test_two_processes_end_where_one_does(tmp_path: Path) -> None:
     first, second = (load_file(folder / "model.safetensors") for folder in (alone, both))
     assert list(first) == list(second)
     for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor, rtol=1e-2, atol=1e-3, msg=name)
+        torch.testing.assert_close(second[name], tensor, rtol=1e-3, atol=1e-4)
     environment = json.loads((both / "environment.json").read_text())
     assert (environment["processes"], environment["synchronized"]) == (2, True)
     assert sorted(path.name for path in alone.iterdir()) == sorted(

@@ -1,16 +1,14 @@
 """Trained networks from runs and files, and what is done with them: evaluate, predict."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from invint.data.batches import scaled, test_batches
 from invint.data.dataset import Dataset, Part
-from invint.data.pictures import SUFFIXES, read_picture
 from invint.errors import ConfigError, InvintError
 from invint.export import LoadedModel, load_model
 from invint.train.evaluate import Scores, scores_of
@@ -70,7 +68,9 @@ class Prediction:
     problem: str = ""
 
 
-def predict(source: str | Path, pictures: list[Path], *, skip_bad: bool = False) -> Any:
+def predict(
+    source: str | Path, pictures: list[Path], *, skip_bad: bool = False
+) -> Iterator[Prediction]:
     """Yield a prediction for each picture; folders are searched through.
 
     Args:
@@ -107,17 +107,19 @@ def _predicted(model: LoadedModel, paths: list[Path], skip_bad: bool) -> Iterato
 
 
 def _read(path: Path, size: tuple[int, int], channels: int) -> Tensor:
+    from invint.data.pictures import read_picture
+
     if size[0] != size[1]:
         raise ConfigError(f"{path}: pictures are made square, but the network wants {size}")
     return scaled(read_picture(path, side=size[0], channels=channels))
 
 
 def _found(pictures: list[Path]) -> Iterator[Path]:
-    is_picture: Callable[[Path], bool] = lambda path: path.suffix.lower() in SUFFIXES  # noqa: E731
+    from invint.data.pictures import SUFFIXES
+
     for path in pictures:
         if path.is_dir():
-            yield from sorted(
-                each for each in path.rglob("*") if each.is_file() and is_picture(each)
-            )
+            found = (each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES)
+            yield from sorted(each for each in found if each.is_file())
         else:
             yield path

@@ -7,6 +7,7 @@ from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoi
 from invint.recipes.rotmnist import PRUNING, sources
 
 PLAIN = "specification of plain wide residual networks, after Zagoruyko and Komodakis 2016"
+ROTATED = "ours: the paper has no column for it"
 SELECTION = SelectionChoice(method="magnitude", start=50, steps=((10, 25), (15, 10)))
 
 
@@ -27,6 +28,11 @@ def svhn_wrn() -> Recipe:
     """Plain WRN16-4."""
     base = _plain("svhn/wrn", "wrn16-4", epochs=160, lr=0.01, factor=0.1, milestones=(80, 120))
     return replace(base, model=replace(base.model, dropout=0.4))
+
+
+def svhn_wrn_rotate() -> Recipe:
+    """Plain WRN16-4 with rotated copies in training and at test time: no column in the paper."""
+    return _rotated(svhn_wrn())
 
 
 def svhn_pooling() -> Recipe:
@@ -61,6 +67,11 @@ def cifar10_wrn() -> Recipe:
     return replace(base, data=data, model=replace(base.model, dropout=0.3))
 
 
+def cifar10_wrn_rotate() -> Recipe:
+    """Plain WRN28-10 with rotated copies in training and at test time: no column in the paper."""
+    return _rotated(cifar10_wrn())
+
+
 def cifar10_pooling() -> Recipe:
     """Steerable WRN28-10 with the spatial maximum: the equivariant baseline."""
     column = Column("SF-CNN", 64, None, 0.3, 1e-3, 0.5, 50, 0.1)
@@ -84,6 +95,11 @@ def stl10_wrn() -> Recipe:
     marks = (300, 400, 600, 800)
     base = _plain("stl10/wrn", "wrn16-8", epochs=1000, lr=0.1, factor=0.2, milestones=marks)
     return replace(base, data=replace(base.data, augment=("crop", "flip", "cutout")))
+
+
+def stl10_wrn_rotate() -> Recipe:
+    """Plain WRN16-8 with rotated copies in training and at test time: no column in the paper."""
+    return _rotated(stl10_wrn())
 
 
 def stl10_pooling() -> Recipe:
@@ -156,3 +172,10 @@ def _plain(
         ),
         source=sources(PLAIN) | {"train.momentum": PLAIN, "train.weight_decay": PLAIN},
     )
+
+
+def _rotated(base: Recipe) -> Recipe:
+    """Return a baseline that knows of rotations only from its images."""
+    data = replace(base.data, augment=("rotate", *base.data.augment), test_turns=16)
+    source = base.source | {"data.augment": ROTATED, "data.test_turns": ROTATED}
+    return replace(base, name=f"{base.name}-rotate", data=data, source=source)

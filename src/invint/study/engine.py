@@ -1,15 +1,34 @@
 """Carrying out the runs of a study: one after the other here, or several processes side by side."""
 
+import json
 import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+import torch
+
 from invint.errors import Interrupted, InvintError
+from invint.files import write_whole
 from invint.run import Execution, Watch, train_run
 from invint.run.folder import RunFolder
 from invint.study.grid import Cell
+
+AT_WORK = "another process is at work"  # what a run says whose folder is locked
+PAUSE = 2.0  # seconds before such a run is tried again
+LOSSES = 3  # processes that may be lost over one run
+PATIENCE = 30.0  # seconds a process has to save a checkpoint when it is to stop
+TAIL = 1 << 16  # bytes of a log that hold its last line, however many monomials are in it
+
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +53,12 @@ class Place:
         """Return the runs that have no result yet."""
         return [cell for cell in cells if not (self.folder(cell) / "result.json").exists()]
 
+    def steps_done(self, cell: Cell) -> int:
+        """Return how many steps of a run are done, as far as its log says."""
+        if (self.folder(cell) / "result.json").exists():
+            return cell.steps
+        return min(steps_logged(self.folder(cell)), cell.steps)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -42,12 +67,53 @@ class Outcome:
     Attributes:
         cell: The run.
         folder: Its folder.
+        error: Share of the test images with a wrong answer; none without a result.
         problem: Why there is no result, if there is none.
+        at_work: Whether the reason is another process at work on the same run.
     """
 
     cell: Cell
     folder: Path
+    error: float | None = None
     problem: str = ""
+    at_work: bool = False
+
+
+class Waiting:
+    """The runs that are still to be begun. Those another process works at come again at the end.
+
+    Args:
+        cells: The runs.
+        note: Hears once of each run that has to wait.
+    """
+
+    def __init__(self, cells: Sequence[Cell], note: Note) -> None:
+        self.cells, self.note = deque(cells), note
+        self.losses, self.told = Counter[Cell](), set[Cell]()
+
+    def postponed(self, outcome: Outcome) -> bool:
+        """Return whether a run is to be tried again, and put it last if so."""
+        if not outcome.at_work:
+            return False
+        if outcome.cell not in self.told:
+            self.note(f"{outcome.cell.label}: {AT_WORK} on it; trying again later")
+        self.told.add(outcome.cell)
+        self.cells.append(outcome.cell)
+        return True
+
+    def lost(self, cell: Cell, folder: Path) -> Outcome | None:
+        """Put a run whose process is gone first; return its end if that happened too often."""
+        self.losses[cell] += 1
+        if self.losses[cell] >= LOSSES:
+            problem = f"its process was lost {LOSSES} times; is there enough memory for it?"
+            return Outcome(cell, folder, problem=f"{folder}: {problem}")
+        self.note(f"{cell.label}: its process was lost; going on from its last checkpoint")
+        self.cells.appendleft(cell)
+        return None
+
+
+def silent(text: str) -> None:
+    """Hear nothing."""
 
 
 def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
@@ -62,29 +128,210 @@ def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
             execution=place.execution,
             watch=watch,
         )
+        result = RunFolder(folder).result or {}
     except Interrupted:
         raise
     except InvintError as error:
-        return Outcome(cell, folder, str(error))
-    return Outcome(cell, folder)
+        problem, at_work = str(error), AT_WORK in str(error)
+        if at_work:
+            time.sleep(PAUSE)
+        return Outcome(cell, folder, problem=problem, at_work=at_work)
+    except Exception as error:
+        return Outcome(cell, folder, problem=_unexpected(error, folder))
+    return Outcome(cell, folder, error=result["error"])
 
 
 def one_by_one(
-    cells: Sequence[Cell], place: Place, watch: Callable[[Cell], Watch] | None = None
+    cells: Sequence[Cell],
+    place: Place,
+    watch: Callable[[Cell], Watch] | None = None,
+    note: Note = silent,
 ) -> Iterator[Outcome]:
-    """Carry out runs in this process."""
-    for cell in cells:
-        yield carry_out(cell, place, None if watch is None else watch(cell))
+    """Carry out runs in this process.
+
+    Args:
+        cells: The runs.
+        place: Where and how.
+        watch: Returns who looks on at a run.
+        note: Hears of what a user should know.
+    """
+    waiting = Waiting(cells, note)
+    while waiting.cells:
+        cell = waiting.cells.popleft()
+        outcome = carry_out(cell, place, None if watch is None else watch(cell))
+        if not waiting.postponed(outcome):
+            yield outcome
 
 
-def side_by_side(cells: Sequence[Cell], place: Place, jobs: int) -> Iterator[Outcome]:
-    """Carry out runs in several processes of this machine."""
-    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        pending = [pool.submit(carry_out, cell, place) for cell in cells]
+def side_by_side(
+    cells: Sequence[Cell], place: Place, jobs: int, note: Note = silent
+) -> Iterator[Outcome]:
+    """Carry out runs in several processes of this machine, which share its cores and GPUs.
+
+    A process that is lost costs its run what was done since the last checkpoint.
+
+    Args:
+        cells: The runs.
+        place: Where and how.
+        jobs: Number of processes.
+        note: Hears of what a user should know.
+    """
+    waiting = Waiting(cells, note)
+    workers = [_Worker(place, number, jobs) for number in range(min(jobs, len(cells)))]
+    try:
+        while waiting.cells or any(worker.cell for worker in workers):
+            for worker in workers:
+                if worker.cell is None and waiting.cells:
+                    worker.begin(waiting.cells.popleft())
+            for worker in _ready(workers):
+                outcome = worker.outcome() or waiting.lost(*worker.lost())
+                if outcome is not None and not waiting.postponed(outcome):
+                    yield outcome
+    finally:
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.wait()
+
+
+class _Worker:
+    """A process that carries out one run after the other.
+
+    Args:
+        place: Where and how.
+        number: Of this process.
+        jobs: Number of processes.
+    """
+
+    def __init__(self, place: Place, number: int, jobs: int) -> None:
+        self.place, self.number, self.jobs = place, number, jobs
+        self.cell: Cell | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; Ctrl-C reaches it only while it trains."""
+        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        self.pipe, theirs = context.Pipe()
+        arguments = (theirs, self.place, self.number, self.jobs)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        with _deaf_to_interrupts():
+            self.process.start()
+        theirs.close()
+
+    def begin(self, cell: Cell) -> None:
+        """Hand a run over; should the process be gone, its outcome says so."""
+        self.cell = cell
         try:
-            for done in as_completed(pending):
-                yield done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            self.pipe.send(cell)
+        except OSError:
+            return
+
+    def outcome(self) -> Outcome | None:
+        """Return the outcome of the run, or nothing if the process is gone."""
+        try:
+            outcome: Outcome = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        self.cell = None
+        return outcome
+
+    def lost(self) -> tuple[Cell, Path]:
+        """Start another process; return the run that this one was at."""
+        cell, self.cell = self.cell, None
+        if cell is None:
+            raise RuntimeError("a process without a run cannot lose one")
+        self.process.join()
+        self.start()
+        return cell, self.place.folder(cell)
+
+    def stop(self) -> None:
+        """Ask the process to save and to end."""
+        self.pipe.close()
+        if self.cell is not None:
+            self.process.terminate()
+
+    def wait(self) -> None:
+        """Wait for the end of the process, and make it if need be."""
+        self.process.join(PATIENCE)
+        self.process.kill()
+        self.process.join()
+
+
+def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
+    by_pipe = {worker.pipe: worker for worker in workers if worker.cell is not None}
+    return [by_pipe[pipe] for pipe in wait(list(by_pipe))]  # type: ignore[index]
+
+
+def _serve(pipe: Connection, place: Place, number: int, jobs: int) -> None:
+    """Carry out what comes through the pipe, until it is closed."""
+    end_with_parent()
+    choose_gpu(number)
+    torch.set_num_threads(threads_each(jobs))
+    while True:
+        try:
+            pipe.send(carry_out(pipe.recv(), place))
+        except (EOFError, OSError, Interrupted):
+            return
+
+
+def threads_each(jobs: int) -> int:
+    """Return how many threads each of several processes gets when it is not told."""
+    return max(1, torch.get_num_threads() // jobs)
+
+
+def choose_gpu(number: int) -> None:
+    """Let a process that has not used a GPU yet see one of them only: the next in turn."""
+    count = torch.cuda.device_count()
+    if count > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % count]
+
+
+def end_with_parent() -> None:
+    """End this process at once when the one that started it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process inherits it
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def steps_logged(folder: Path) -> int:
+    """Return the step of the last whole line of a run's log; 0 if there is none."""
+    try:
+        with (folder / "log.jsonl").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["step"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0
+
+
+def _unexpected(error: Exception, folder: Path) -> str:
+    """Keep the traceback of an error that is not ours, and return a line about it."""
+    kept = folder / "problem.txt"
+    write_whole(kept, "".join(traceback.format_exception(error)))
+    return f"{type(error).__name__}: {error} (the traceback is in {kept})"

@@ -1,12 +1,13 @@
 """Studies: the paper's tables as grids of recipes, sizes and seeds."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import with_choices
+from invint.train.pace import Pace
 
 SELECTIONS = (
     "monomials-none",
@@ -18,6 +19,7 @@ SELECTIONS = (
     "monomials",
 )
 HEADS = ("pooling", "monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")
+PLAIN = ("wrn", "wrn-rotate")
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,19 @@ STUDIES: dict[str, Study] = {
     ),
     "table3": Study(
         "wide residual networks on SVHN",
-        _of("svhn", "wrn", "pooling", "monomials", "global-ws", "local-ws"),
+        _of("svhn", *PLAIN, "pooling", "monomials", "global-ws", "local-ws"),
         (1000, 5000, 10000, 50000, None),
         3,
     ),
     "table4": Study(
         "wide residual networks on CIFAR-10",
-        _of("cifar10", "wrn", "pooling", "monomials", "local-ws"),
+        _of("cifar10", *PLAIN, "pooling", "monomials", "local-ws"),
         (100, 1000, 10000, None),
         3,
     ),
     "table5": Study(
         "wide residual networks on STL-10",
-        _of("stl10", "wrn", "pooling", "monomials", "local-ws"),
+        _of("stl10", *PLAIN, "pooling", "monomials", "local-ws"),
         (None,),
         3,
     ),
@@ -94,10 +96,34 @@ class Cell:
     Attributes:
         recipe: Every choice.
         seed: The seed.
+        images: Number of images of the full training set, which decides how long the run is.
     """
 
     recipe: Recipe
     seed: int
+    images: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        train, selection = self.recipe.train, self.recipe.selection
+        pace = Pace(
+            images=self.images,
+            batch_size=train.batch_size,
+            epochs=train.epochs + selection.pretrain,
+            scale=train.scale,
+        )
+        return pace.steps
+
+    @property
+    def size(self) -> int:
+        """Number of training images asked for."""
+        return self.images if self.recipe.data.size is None else self.recipe.data.size
+
+    @property
+    def label(self) -> str:
+        """The run in words."""
+        return f"{self.recipe.name}, {self.size:,} images, seed {self.seed}"
 
 
 def find_study(name: str) -> Study:
@@ -111,6 +137,7 @@ def find_study(name: str) -> Study:
 
 def plan(
     study: Study,
+    count: Callable[[str], int],
     *,
     seeds: Sequence[int] | None = None,
     sizes: Sequence[int | None] | None = None,
@@ -120,38 +147,76 @@ def plan(
 ) -> list[Cell]:
     """Return the runs of a study, or of a part of it, seed by seed.
 
-    All recipes of a seed come before the next seed, so that a study cut short still compares.
+    All recipes of a seed come before the next seed, so that a study cut short still compares. A
+    size that is the whole set is the same run as one without a size.
 
     Args:
         study: The whole grid.
+        count: Takes the name of a data set to the number of its training images.
         seeds: Which seeds; 0 to one less than the study's number by default.
         sizes: Which numbers of training images; the study's by default.
         only: Which recipes, by their full names or what stands after the slash.
         data: Another data set in the place of the recipes' own.
         scale: Share of the iterations to run.
+
+    Raises:
+        ConfigError: Something asked for is not in the study or not in the data.
     """
-    recipes = [_adapted(find_recipe(name), data, scale) for name in _chosen(study, only)]
-    return [
-        Cell(replace(recipe, data=replace(recipe.data, size=size)), seed)
-        for seed in (range(study.seeds) if seeds is None else seeds)
-        for size in (study.sizes if sizes is None else sizes)
+    recipes = [_adapted(find_recipe(name), data, scale) for name in chosen_recipes(study, only)]
+    counts = {recipe.data.name: count(recipe.data.name) for recipe in recipes}
+    cells = [
+        Cell(_sized(recipe, size, images), seed, images)
+        for seed in _checked_seeds(range(study.seeds) if seeds is None else seeds)
+        for size in (_fitting(study.sizes, counts) if sizes is None else sizes)
         for recipe in recipes
+        for images in (counts[recipe.data.name],)
     ]
+    return _without_repeats(cells)
 
 
-def _chosen(study: Study, only: Sequence[str]) -> list[str]:
+def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
+    """Return the names of the recipes of a study, or of those asked for, in its order."""
     known = {name.partition("/")[2]: name for name in study.recipes}
     known |= {name: name for name in study.recipes}
     for name in only:
         if name not in known:
             variants = ", ".join(each.partition("/")[2] for each in study.recipes)
-            raise ConfigError(f"--only {name}: the study has {variants}")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(f"--only {name}: no such recipe; {hint}the study has {variants}")
     return [name for name in study.recipes if not only or name in {known[each] for each in only}]
+
+
+def _fitting(sizes: Iterable[int | None], counts: dict[str, int]) -> list[int | None]:
+    """Leave out the study's own sizes that another, smaller data set does not have."""
+    smallest = min(counts.values())
+    return [size for size in sizes if size is None or size <= smallest]
+
+
+def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:
+    if size is not None and not 1 <= size <= images:
+        raise ConfigError(
+            f"--sizes {size}: {recipe.data.name} has {images:,} training images; ask for 1 to "
+            f"{images:,}, or all"
+        )
+    return replace(recipe, data=replace(recipe.data, size=None if size == images else size))
+
+
+def _checked_seeds(seeds: Sequence[int]) -> Sequence[int]:
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"--seeds: expected seeds of 0 or more, got {list(seeds) or 'none'}")
+    return seeds
+
+
+def _without_repeats(cells: Iterable[Cell]) -> list[Cell]:
+    return list({(cell.recipe.name, cell.recipe.hash, cell.seed): cell for cell in cells}.values())
 
 
 def _adapted(recipe: Recipe, data: str | None, scale: float | None) -> Recipe:
     if data is not None:
         recipe = with_choices(recipe, {"data": {"name": data}}, "--data")
     if scale is not None:
+        if not 0 < scale <= 1:
+            raise ConfigError(f"--scale {scale:g}: expected a share of the iterations in (0, 1]")
         recipe = with_choices(recipe, {"train": {"scale": scale}}, "--scale")
     return recipe

@@ -1,0 +1,312 @@
+"""Tuning: an optimizer proposes, runs answer, and a journal remembers both."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from invint.errors import ConfigError, RunError
+from invint.extras import needed
+from invint.study.space import OWNER, Configuration, Space, parameter_space, rounded
+from invint.study.trials import Journal, Measured, Trial
+
+ETA = 3  # of Hyperband: a third of the configurations gets three times the iterations
+ROUNDS = 10**6  # the budget ends a tuning, not the optimizer
+Evaluate = Callable[[Configuration, float], Measured]
+Heard = Callable[[Trial], None]
+
+
+class Executor(Protocol):
+    """Carries out calls: a pool of processes, the executor of a Dask client, or `Here`."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> "Future[Any]":
+        """Begin a call."""
+
+
+class Here:
+    """Carries out calls in this process, one after the other."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> "Future[Any]":
+        """Make a call."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Proposal(NamedTuple):
+    """What to try next.
+
+    Attributes:
+        configuration: The values, by their path in the recipe.
+        fidelity: Share of the iterations.
+        token: By which the optimizer knows its proposal again.
+    """
+
+    configuration: Configuration
+    fidelity: float
+    token: Any
+
+
+class Optimizer(Protocol):
+    """Proposes what to try, and learns what came of it."""
+
+    def propose(self) -> Proposal | None:
+        """Return what to try next; none as long as it waits for answers."""
+
+    def learn(self, proposal: Proposal, error: float | None) -> None:
+        """Take the error of a proposal; none if it failed."""
+
+
+class Bohb:
+    """Bayesian optimization with Hyperband (Falkner et al. 2018), by blackboxopt.
+
+    Args:
+        space: What may be changed.
+        scales: Lowest and highest share of the iterations.
+        seed: Of the proposals.
+    """
+
+    def __init__(self, space: Space, scales: tuple[float, float], seed: int) -> None:
+        self.space = space
+        self.library = needed("blackboxopt", OWNER, "tune")
+        with quiet():
+            self.optimizer = needed("blackboxopt.optimizers.bohb", OWNER, "tune").BOHB(
+                search_space=parameter_space(space),
+                objective=self.library.Objective("validation_error", greater_is_better=False),
+                min_fidelity=scales[0],
+                max_fidelity=scales[1],
+                num_iterations=ROUNDS,
+                eta=ETA,
+                min_samples_in_model=len(space) + 1,
+                seed=seed + 1,  # to blackboxopt, the seed 0 is none
+            )
+
+    def propose(self) -> Proposal | None:
+        """Return a configuration drawn at random or from the model, or one promoted."""
+        try:
+            with quiet():
+                found = self.optimizer.generate_evaluation_specification()
+        except self.library.OptimizerNotReady:
+            return None
+        configuration = rounded(self.space, found.configuration)
+        return Proposal(configuration, float(found.settings["fidelity"]), found)
+
+    def learn(self, proposal: Proposal, error: float | None) -> None:
+        """Refit the model."""
+        answer = proposal.token.create_evaluation(objectives={"validation_error": error})
+        with quiet():
+            self.optimizer.report(answer)
+
+
+class RandomSearch:
+    """Configurations drawn at random, all with the highest share of the iterations.
+
+    Args:
+        space: What may be changed.
+        scales: Lowest and highest share of the iterations.
+        seed: Of the proposals.
+    """
+
+    def __init__(self, space: Space, scales: tuple[float, float], seed: int) -> None:
+        self.space, self.scale = space, scales[1]
+        self.drawn = parameter_space(space)
+        self.drawn.seed(seed + 1)
+
+    def propose(self) -> Proposal:
+        """Draw a configuration."""
+        return Proposal(rounded(self.space, self.drawn.sample()), self.scale, None)
+
+    def learn(self, proposal: Proposal, error: float | None) -> None:
+        """Learn nothing."""
+
+
+OPTIMIZERS: dict[str, Callable[[Space, tuple[float, float], int], Optimizer]] = {
+    "bohb": Bohb,
+    "random": RandomSearch,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """When to propose nothing more: after this many trials, or these hours.
+
+    Attributes:
+        trials: Number of trials.
+        hours: Of the clock, over all starts; trials under way are completed.
+    """
+
+    trials: int | None = None
+    hours: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.trials is None) == (self.hours is None):
+            raise ConfigError(f"{OWNER}: give either --trials or --hours")
+        if (self.trials is not None and self.trials < 1) or (
+            self.hours is not None and not 0 < self.hours < math.inf
+        ):
+            raise ConfigError(
+                f"{OWNER}: the budget must be positive, got "
+                + (f"--hours {self.hours:g}" if self.trials is None else f"--trials {self.trials}")
+            )
+
+    def left(self, trials: int, seconds: float) -> bool:
+        """Say whether one more trial may be begun."""
+        if self.trials is not None:
+            return trials < self.trials
+        return self.hours is not None and seconds < 3600 * self.hours
+
+
+def check_scales(low: float, high: float) -> tuple[float, float]:
+    """Return the lowest and highest share of the iterations, if they make sense."""
+    if not 0 < low <= high <= 1:
+        raise ConfigError(
+            f"{OWNER}: expected 0 < --min-scale ≤ --max-scale ≤ 1, got {low:g} and {high:g}"
+        )
+    return low, high
+
+
+def round_of_brackets(scales: tuple[float, float]) -> list[list[tuple[int, float]]]:
+    """Return the brackets of Hyperband: for each of their stages, trials and fidelity."""
+    low, high = scales
+    stages = 1 + math.floor(math.log(high / low, ETA))
+    brackets = []
+    for bracket in range(stages, 0, -1):
+        first = math.ceil(stages / bracket * ETA ** (bracket - 1))
+        sizes = [first // ETA**stage for stage in range(bracket)]
+        shares = [high / ETA**stage for stage in range(bracket - 1, -1, -1)]
+        brackets.append(list(zip(sizes, shares, strict=True)))
+    return brackets
+
+
+def tune(
+    optimizer: Optimizer,
+    evaluate: Evaluate,
+    journal: Journal,
+    budget: Budget,
+    *,
+    executor: Executor | None = None,
+    jobs: int = 1,
+    heard: Heard = lambda trial: None,  # noqa: ARG005
+) -> list[Trial]:
+    """Try what an optimizer proposes until the budget is spent, and return all trials.
+
+    What the journal has is not tried again: the optimizer, which must be new, is led through it.
+
+    Args:
+        optimizer: Proposes; as new as when the journal began.
+        evaluate: Takes a configuration and a share of the iterations to a validation error.
+        journal: Remembers; a tuning that was killed goes on from it.
+        budget: When to end.
+        executor: Where trials are carried out; here by default.
+        jobs: How many at once.
+        heard: Hears of each trial that has ended.
+    """
+    began, before = time.monotonic(), journal.elapsed
+    flight = Flight(executor or Here(), evaluate)
+    for trial, proposal in replay(optimizer, journal):
+        flight.begin(trial, proposal)
+    while True:
+        while flight.size < jobs and budget.left(
+            len(journal.trials), before + time.monotonic() - began
+        ):
+            new = propose(optimizer, journal)
+            if new is None:
+                break
+            flight.begin(*new)
+        if not flight.size:
+            return journal.trials
+        for trial, proposal, measured in flight.landed():
+            ended = measured.of(trial, before + time.monotonic() - began)
+            journal.add(ended)
+            optimizer.learn(proposal, ended.validation_error)
+            heard(ended)
+
+
+class Flight:
+    """The trials under way.
+
+    Args:
+        executor: Where they are carried out.
+        evaluate: What is carried out.
+    """
+
+    def __init__(self, executor: Executor, evaluate: Evaluate) -> None:
+        self.executor, self.evaluate = executor, evaluate
+        self.pending: dict[Future[Measured], tuple[Trial, Proposal]] = {}
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return len(self.pending)
+
+    def begin(self, trial: Trial, proposal: Proposal) -> None:
+        """Begin one more."""
+        future = self.executor.submit(self.evaluate, trial.configuration, trial.fidelity)
+        self.pending[future] = trial, proposal
+
+    def landed(self) -> Iterator[tuple[Trial, Proposal, Measured]]:
+        """Wait for the next to end, and yield those that have, in the order of the proposals."""
+        done, _ = wait(self.pending, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda each: self.pending[each][0].number):
+            trial, proposal = self.pending.pop(future)
+            yield trial, proposal, answer(future)
+
+
+def propose(optimizer: Optimizer, journal: Journal) -> tuple[Trial, Proposal] | None:
+    """Ask for a proposal and write it down; none while the optimizer waits for answers."""
+    proposal = optimizer.propose()
+    if proposal is None:
+        return None
+    trial = Trial(
+        number=len(journal.trials),
+        configuration=proposal.configuration,
+        fidelity=proposal.fidelity,
+    )
+    journal.add(trial)
+    return trial, proposal
+
+
+def replay(optimizer: Optimizer, journal: Journal) -> list[tuple[Trial, Proposal]]:
+    """Lead a new optimizer through a journal; return the proposals without an answer."""
+    open_ones: dict[int, tuple[Trial, Proposal]] = {}
+    for entry in journal.entries:
+        if entry.state != "proposed":
+            optimizer.learn(open_ones.pop(entry.number)[1], entry.validation_error)
+            continue
+        proposal = optimizer.propose()
+        found = None if proposal is None else (proposal.configuration, proposal.fidelity)
+        if proposal is None or found != (entry.configuration, entry.fidelity):
+            raise RunError(
+                f"{journal.path}: trial {entry.number} is not what would be proposed now; the file "
+                "comes from other versions: move it away to begin anew (finished runs are not "
+                "repeated)"
+            )
+        open_ones[entry.number] = entry, proposal
+    return list(open_ones.values())
+
+
+def answer(future: "Future[Measured]") -> Measured:
+    """Return what came of a trial, or say that its process died."""
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise RunError(
+            f"{OWNER}: a process was killed, perhaps for want of memory; the same command goes on, "
+            "with fewer --jobs if need be"
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep to themselves what numerical libraries say of densities from few points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield

@@ -1,0 +1,185 @@
+"""What came of a tuning: the trials as a table, the search as a figure."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invint.files import write_whole
+from invint.study.space import Space
+from invint.study.trials import Trial, best_trial, cost, incumbents
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLES = {"bohb": "BOHB", "random": "random search"}
+COLOURS = {"bohb": "#0072b2", "random": "#d55e00"}
+MARKERS = {"bohb": "o", "random": "s"}
+PANELS = 4  # beside each other
+FIRST_COLUMNS = ("method", "number", "fidelity", "state", "validation_error", "seconds")
+
+
+def trials_csv(trials: Mapping[str, Sequence[Trial]], space: Space) -> str:
+    """Return all trials as CSV, one line each, with all digits."""
+    paths = [each.path for each in space]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*FIRST_COLUMNS, *paths, "folder", "problem"])
+    for method, found in trials.items():
+        for trial in found:
+            error = "" if trial.validation_error is None else trial.validation_error
+            writer.writerow(
+                [method, trial.number, trial.fidelity, trial.state, error, trial.seconds]
+                + [trial.configuration[path] for path in paths]
+                + [trial.folder, trial.problem]
+            )
+    return text.getvalue()
+
+
+def verdict(trials: Mapping[str, Sequence[Trial]]) -> list[str]:
+    """Say in plain lines what each method found at which cost, and which found the better."""
+    best = {method: best_trial(found) for method, found in trials.items()}
+    lines = [_line(method, found, best[method]) for method, found in trials.items()]
+    if len(trials) == 1:
+        return lines
+    reached = {each.fidelity for each in best.values() if each is not None}
+    if None in best.values() or len(reached) > 1:
+        return [
+            *lines,
+            "not compared: their best trials have different iterations, or there is none",
+        ]
+    errors = {method: each.validation_error or 0.0 for method, each in best.items() if each}
+    first, second = sorted(errors, key=lambda method: errors[method])
+    gap = errors[second] - errors[first]
+    if gap == 0:
+        return [*lines, "at equal cost both found the same validation error"]
+    return [
+        *lines,
+        f"at equal cost {TITLES[first]} found {100 * gap:.2f} percentage points less; one tuning "
+        "of each says nothing about chance",
+    ]
+
+
+def _line(method: str, trials: Sequence[Trial], best: Trial | None) -> str:
+    failed = sum(trial.state == "failed" for trial in trials)
+    spent = f"{len(trials)} trials that cost {cost(trials):.1f} full ones"
+    spent += f", {failed} failed" if failed else ""
+    if best is None:
+        return f"{TITLES[method]}: no trial succeeded ({spent})"
+    return (
+        f"{TITLES[method]}: {best.validation_error:.2%} validation error with {best.fidelity:.3g} "
+        f"of the iterations, trial {best.number} ({spent})"
+    )
+
+
+def write_outcome(folder: Path, ended: Mapping[str, Sequence[Trial]], space: Space) -> list[Path]:
+    """Write `trials.csv`, `tuning.png` and `tuning.svg`, and return their paths.
+
+    Args:
+        folder: Of the tuning.
+        ended: For each method its trials, in the order in which they ended.
+        space: What was tuned.
+    """
+    table = folder / "trials.csv"
+    by_number = {
+        method: sorted(found, key=lambda trial: trial.number) for method, found in ended.items()
+    }
+    write_whole(table, trials_csv(by_number, space))
+    figure = draw_tuning(ended, space)
+    paths = [folder / "tuning.png", folder / "tuning.svg"]
+    for path in paths:
+        picture = io.BytesIO()
+        figure.savefig(picture, format=path.suffix[1:], dpi=150)
+        write_whole(path, picture.getvalue())
+    return [table, *paths]
+
+
+def draw_tuning(ended: Mapping[str, Sequence[Trial]], space: Space) -> "Figure":
+    """Draw the lowest error against cost, and the error against each parameter.
+
+    Only trials with the most iterations are compared; those with fewer are smaller and fainter.
+    """
+    from matplotlib.figure import Figure
+
+    rows = -(-len(space) // PANELS)
+    figure = Figure(figsize=(11, 3.4 + 2.5 * rows), layout="constrained")
+    top, below = figure.subfigures(2, 1, height_ratios=[3.4, 2.5 * rows], squeeze=False)[:, 0]
+    draw_search(top.subplots(), ended)
+    panels = list(below.subplots(rows, PANELS, squeeze=False, sharey=True).flat)
+    for panel, parameter in zip(panels, space, strict=False):
+        draw_parameter(panel, ended, parameter.path, log=parameter.log)
+    for panel in panels[len(space) :]:
+        panel.set_axis_off()
+    for panel in panels[::PANELS]:
+        panel.set_ylabel("validation error, %")
+    return figure
+
+
+def draw_search(axes: "Axes", ended: Mapping[str, Sequence[Trial]]) -> None:
+    """Draw the lowest validation error so far against what the search has cost."""
+    top = max((trial.fidelity for found in ended.values() for trial in found), default=1.0)
+    for method, found in ended.items():
+        spent = 0.0
+        for trial in found:
+            spent += trial.fidelity
+            if trial.validation_error is not None:
+                _dot(axes, spent, trial, method, top)
+        points = incumbents(found, top)
+        if points:
+            places, errors = zip(*points, strict=True)
+            axes.step(
+                [*places, spent],
+                [100 * error for error in (*errors, errors[-1])],
+                where="post",
+                color=COLOURS[method],
+                label=f"{TITLES[method]}: lowest with {top:.3g} of the iterations",
+            )
+    axes.set_xlabel("cost, in trials with all iterations")
+    axes.set_ylabel("validation error, %")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_title("small and faint: trials with fewer iterations", loc="left", fontsize=10)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    _clean(axes)
+
+
+def draw_parameter(
+    axes: "Axes", ended: Mapping[str, Sequence[Trial]], path: str, *, log: bool
+) -> None:
+    """Draw the validation errors against the values of one parameter; a ring is the best."""
+    everything = [trial for found in ended.values() for trial in found]
+    top = max((trial.fidelity for trial in everything), default=1.0)
+    for method, found in ended.items():
+        for trial in found:
+            if trial.validation_error is not None:
+                _dot(axes, trial.configuration[path], trial, method, top)
+    best = best_trial(everything)
+    if best is not None and best.validation_error is not None:
+        place = best.configuration[path], 100 * best.validation_error
+        axes.plot(*place, "o", markersize=13, markerfacecolor="none", color="black")
+    axes.set_xscale("log" if log else "linear")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(path)
+    _clean(axes)
+
+
+def _dot(axes: "Axes", place: float, trial: Trial, method: str, top: float) -> None:
+    share = trial.fidelity / top
+    axes.plot(
+        place,
+        100 * (trial.validation_error or 0.0),
+        MARKERS[method],
+        color=COLOURS[method],
+        alpha=0.25 + 0.65 * share,
+        markersize=3 + 4 * share**0.5,
+        markeredgewidth=0,
+    )
+
+
+def _clean(axes: "Axes") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)

@@ -64,7 +64,9 @@ class Range:
         parameters = needed("parameterspace", OWNER, "tune")
         kind = parameters.IntegerParameter if self.whole else parameters.ContinuousParameter
         bounds = (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
-        return kind(name=plain(self.path), bounds=bounds, transformation="log" if self.log else None)
+        return kind(
+            name=plain(self.path), bounds=bounds, transformation="log" if self.log else None
+        )
 
 
 @dataclass(frozen=True)

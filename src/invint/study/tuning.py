@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, RunError
 from invint.extras import needed
@@ -21,6 +21,7 @@ Evaluate = Callable[[Configuration, float], Measured]
 Heard = Callable[[Trial], None]
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Carries out calls: a pool of processes, the executor of a Dask client, or `Here`."""
 
@@ -55,6 +56,7 @@ class Proposal(NamedTuple):
     token: Any
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Proposes what to try, and learns what came of it."""
 
@@ -306,7 +308,7 @@ def answer(future: "Future[Measured]") -> Measured:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep to themselves what numerical libraries say of densities from few points."""
+    """Keep a warning to ourselves: statsmodels will seed otherwise what no density here draws."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".*entropy initialized", FutureWarning)
         yield

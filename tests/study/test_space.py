@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from invint.errors import ConfigError
+from invint.recipes import RECIPES, find_recipe
+from invint.recipes.recipe import Recipe
+from invint.study import space as spaces
+from invint.study.space import (
+    Choice,
+    Range,
+    configured,
+    own_value,
+    parameter_space,
+    rounded,
+    search_space,
+)
+
+DATA = ("digits", "rotmnist", "svhn", "cifar10", "stl10")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_space_whose_samples_are_recipes(name: str) -> None:
+    recipe = find_recipe(name)
+    space = search_space(recipe)
+    drawn = parameter_space(space)
+    drawn.seed(0)
+    hashes = set()
+    for _ in range(5):
+        configuration = rounded(space, drawn.sample())
+        found = configured(recipe, configuration)
+        for path, value in configuration.items():
+            assert own_value(found, path) == value
+            assert type(value) in (int, float)
+        hashes.add(found.hash)
+    assert len(hashes) == 5
+
+
+def tuned_by_adam(data: str) -> list[Recipe]:
+    found = [find_recipe(name) for name in RECIPES if name.startswith(f"{data}/")]
+    return [recipe for recipe in found if recipe.train.optimizer == "adam"]
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_each_space_holds_all_values_of_the_data_set(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All columns of a table are in the space of each, before a recipe's own values widen it."""
+    monkeypatch.setattr(spaces, "_with_own", lambda parameter, _recipe: parameter)
+    checked = 0
+    for recipe in tuned_by_adam(data):
+        for parameter in search_space(recipe):
+            for other in tuned_by_adam(data):
+                value = own_value(other, parameter.path)
+                steerable = other.model.head is not None or parameter.path != "train.reg"
+                if value is not None and steerable:
+                    assert parameter.holds(value), (recipe.name, other.name, parameter, value)
+                    checked += 1
+    assert checked > 50
+
+
+@pytest.mark.parametrize("name", ["svhn/wrn", "cifar10/wrn", "stl10/wrn"])
+def test_plain_networks_by_gradient_descent_have_rate_decay_and_dropout(name: str) -> None:
+    space = {each.path: each for each in search_space(find_recipe(name))}
+    assert list(space) == ["train.lr", "train.weight_decay", "model.dropout"]
+    for recipe in map(find_recipe, ("svhn/wrn", "cifar10/wrn", "stl10/wrn")):
+        for path, parameter in space.items():
+            value = own_value(recipe, path)
+            assert value is None or parameter.holds(value)
+
+
+def test_the_appendix_rows_are_tuned() -> None:
+    paths = {each.path for each in search_space(find_recipe("rotmnist/attention"))}
+    train = {"lr", "lr_decay", "lr_decay_epochs", "batch_size", "reg"}
+    model = {"dropout", "n_fc", "attention_heads", "attention_dropout"}
+    assert paths == {f"train.{key}" for key in train} | {f"model.{key}" for key in model}
+
+
+def test_a_plain_network_has_no_penalty_on_steerable_filters() -> None:
+    paths = {each.path for each in search_space(find_recipe("rotmnist/cnn7"))}
+    assert not paths & {"train.reg", "model.n_fc"}
+
+
+def test_a_network_without_hidden_layer_keeps_to_that() -> None:
+    paths = {each.path for each in search_space(find_recipe("cifar10/pooling"))}
+    assert "model.n_fc" not in paths
+    assert "train.reg" in paths
+
+
+def test_a_recipes_own_values_widen_its_space() -> None:
+    recipe = find_recipe("digits/local-ws")
+    odd = replace(recipe, train=replace(recipe.train, lr=0.2, batch_size=48))
+    space = {each.path: each for each in search_space(odd)}
+    assert space["train.lr"] == Range("train.lr", 3e-5, 0.2, log=True)
+    assert space["train.batch_size"] == Choice("train.batch_size", (32, 48, 64, 128))
+
+
+def test_no_penalty_at_all_leaves_a_logarithmic_range_alone() -> None:
+    assert Range("train.reg", 1e-5, 1.0, log=True).including(0.0).low == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "expected"),
+    [
+        (Range("train.lr", 1e-5, 1, log=True), np.float64(0.00123456), 0.0012),
+        (Range("model.dropout", 0, 0.8), np.float64(0.123456), 0.12),
+        (Range("model.n_fc", 8, 128, log=True, whole=True), np.int64(77), 77),
+        (Choice("train.batch_size", (32, 64)), np.int64(64), 64),
+    ],
+)
+def test_values_are_rounded_to_what_one_would_write(
+    parameter: Range | Choice, value: float, expected: float
+) -> None:
+    found = parameter.rounded(value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_milestones_by_adam_are_refused_with_what_to_do() -> None:
+    recipe = find_recipe("digits/local-ws")
+    odd = replace(recipe, train=replace(recipe.train, decay="milestones"))
+    with pytest.raises(ConfigError, match=r"milestones; choose --set train.decay=exponential"):
+        search_space(odd)
+
+
+def test_an_unknown_network_is_named() -> None:
+    recipe = find_recipe("digits/local-ws")
+    odd = replace(recipe, model=replace(recipe.model, name="sfcn"))
+    with pytest.raises(ConfigError, match="no network 'sfcn'"):
+        search_space(odd)

@@ -1,8 +1,13 @@
 """Invariant integration for image classification: exact rotation invariance on plain tensors."""
 
+from typing import TYPE_CHECKING, Any
+
 from invint.errors import ConfigError, InvintError, ShapeError
 from invint.groups import Cyclic, Dihedral, Group, parse_group
 from invint.models import create_model, list_models
+
+if TYPE_CHECKING:
+    from invint.estimator import InvariantClassifier as InvariantClassifier
 
 __version__ = "0.1.0"
 __all__ = [
@@ -10,9 +15,23 @@ __all__ = [
     "Cyclic",
     "Dihedral",
     "Group",
+    "InvariantClassifier",
     "InvintError",
     "ShapeError",
     "create_model",
     "list_models",
     "parse_group",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the scikit-learn classifier when it is asked for; it is slow to import."""
+    if name == "InvariantClassifier":
+        from invint.estimator import InvariantClassifier
+
+        return InvariantClassifier
+    raise AttributeError(f"module 'invint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

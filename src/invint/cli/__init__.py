@@ -6,6 +6,7 @@ from collections.abc import Callable
 import typer
 
 from invint.cli.data import data_app
+from invint.cli.fit import fit
 from invint.cli.models import models
 from invint.cli.monomials import monomials
 from invint.cli.recipes import recipes_app
@@ -13,6 +14,7 @@ from invint.cli.report import report
 from invint.cli.serve import serve
 from invint.cli.study import study
 from invint.cli.train import audit, evaluate, export, predict, train
+from invint.cli.tune import tune
 from invint.errors import Interrupted, InvintError
 
 app = typer.Typer(
@@ -37,7 +39,9 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     audit: ("invint audit RUN", "invint audit model.onnx --data digits --out audit.svg"),
     export: ("invint export RUN", "invint export RUN --format torch --out digits.pt2"),
+    fit: ("invint fit photos/", "invint fit photos/ --minutes 30 --out classifier"),
     study: ("invint study digits", "invint study table2 --sizes 500,1000 --scale 0.1"),
+    tune: ("invint tune digits/local-ws --trials 20", "invint tune digits/cnn --compare random"),
     report: ("invint report runs/", "invint report results/digits.json --out digits.html"),
     monomials: ("invint monomials RUN", "invint monomials RUN RUN --out monomials.png"),
     serve: ("invint serve RUN", "invint serve RUN --compare RUN"),

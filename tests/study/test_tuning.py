@@ -68,14 +68,17 @@ def test_bohb_comes_nearer_to_a_known_optimum_than_random_search_at_equal_cost(
     assert sum(found["bohb"]) < 0.8 * sum(found["random"])
 
 
-def test_the_brackets_are_those_of_the_optimizer(tmp_path: Path) -> None:
-    scales = (0.1, 0.9)
+@pytest.mark.parametrize("scales", [(0.05, 0.15), (0.1, 0.9), (0.02, 0.17), (1.0, 1.0)])
+def test_the_brackets_are_those_of_the_optimizer(
+    tmp_path: Path, scales: tuple[float, float]
+) -> None:
     stages = [stage for bracket in round_of_brackets(scales) for stage in bracket]
     wanted = [share for number, share in stages for _ in range(number)]
     journal = Journal(tmp_path / "trials")
     trials = tune(Bohb(SPACE, scales, 0), bowl, journal, Budget(trials=len(wanted)))
+    assert wanted.count(scales[1]) >= 1
     assert [trial.fidelity for trial in trials] == wanted
-    assert sorted(set(wanted)) == pytest.approx([0.1, 0.3, 0.9])
+    assert min(wanted) >= 0.999999 * scales[0] > min(wanted) / 3
 
 
 class Killed(Exception):
@@ -83,6 +86,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("method", OPTIMIZERS)
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_killed_tuning_goes_on_with_the_same_proposals(
     tmp_path: Path, method: str, jobs: int

@@ -231,14 +231,13 @@ def _table(ended: Mapping[str, Sequence[Trial]], space: Space) -> Table:
     more = "; the others are in trials.csv" if len(rows) > SHOWN else ""
     table = Table(box=None, header_style="bold", caption=f"{len(rows)} trials, best first{more}")
     table.add_column("trial")
-    for title in ("iterations", "validation", "seconds"):
-        table.add_column(title, justify="right")
-    for each in space:
-        table.add_column(each.path.partition(".")[2], justify="right")
+    titles = ["iterations", "validation error", "seconds"]
+    for title in titles + [each.path.partition(".")[2] for each in space]:
+        table.add_column(title.replace("_", " "), justify="right", overflow="fold")
     for method, trial in rows[:SHOWN]:
         error = trial.validation_error
         table.add_row(
-            f"{TITLES[method]} {trial.number}",
+            f"{method} {trial.number}",
             f"{trial.fidelity:.3g}",
             "failed" if error is None else f"{error:.2%}",
             f"{trial.seconds:.1f}",

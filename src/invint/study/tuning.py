@@ -83,7 +83,7 @@ class Bohb:
             self.optimizer = needed("blackboxopt.optimizers.bohb", OWNER, "tune").BOHB(
                 search_space=parameter_space(space),
                 objective=self.library.Objective("validation_error", greater_is_better=False),
-                min_fidelity=scales[0],
+                min_fidelity=lowered(scales[0]),
                 max_fidelity=scales[1],
                 num_iterations=ROUNDS,
                 eta=ETA,
@@ -175,10 +175,15 @@ def check_scales(low: float, high: float) -> tuple[float, float]:
     return low, high
 
 
+def lowered(scale: float) -> float:
+    """Return a little less, so that a third of 0.15 is not above 0.05 by rounding."""
+    return scale * (1 - 1e-9)
+
+
 def round_of_brackets(scales: tuple[float, float]) -> list[list[tuple[int, float]]]:
     """Return the brackets of Hyperband: for each of their stages, trials and fidelity."""
     low, high = scales
-    stages = 1 + math.floor(math.log(high / low, ETA))
+    stages = 1 + math.floor(math.log(high / lowered(low), ETA))
     brackets = []
     for bracket in range(stages, 0, -1):
         first = math.ceil(stages / bracket * ETA ** (bracket - 1))

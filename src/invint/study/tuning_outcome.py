@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,16 +122,13 @@ def draw_search(axes: "Axes", ended: Mapping[str, Sequence[Trial]]) -> None:
     """Draw the lowest validation error so far against what the search has cost."""
     top = max((trial.fidelity for found in ended.values() for trial in found), default=1.0)
     for method, found in ended.items():
-        spent = 0.0
-        for trial in found:
-            spent += trial.fidelity
-            if trial.validation_error is not None:
-                _dot(axes, spent, trial, method, top)
+        spent = list(accumulate(trial.fidelity for trial in found))
+        _dots(axes, spent, found, method, top)
         points = incumbents(found, top)
         if points:
             places, errors = zip(*points, strict=True)
             axes.step(
-                [*places, spent],
+                [*places, spent[-1]],
                 [100 * error for error in (*errors, errors[-1])],
                 where="post",
                 color=COLOURS[method],
@@ -153,9 +151,7 @@ def draw_parameter(
     everything = [trial for found in ended.values() for trial in found]
     top = max((trial.fidelity for trial in everything), default=1.0)
     for method, found in ended.items():
-        for trial in found:
-            if trial.validation_error is not None:
-                _dot(axes, trial.configuration[path], trial, method, top)
+        _dots(axes, [trial.configuration[path] for trial in found], found, method, top)
     best = best_trial(everything)
     if best is not None and best.validation_error is not None:
         place = best.configuration[path], 100 * best.validation_error
@@ -167,16 +163,24 @@ def draw_parameter(
     _clean(axes)
 
 
-def _dot(axes: "Axes", place: float, trial: Trial, method: str, top: float) -> None:
-    share = trial.fidelity / top
-    axes.plot(
-        place,
-        100 * (trial.validation_error or 0.0),
-        MARKERS[method],
-        color=COLOURS[method],
-        alpha=0.25 + 0.65 * share,
-        markersize=3 + 4 * share**0.5,
-        markeredgewidth=0,
+def _dots(
+    axes: "Axes", places: Sequence[float], trials: Sequence[Trial], method: str, top: float
+) -> None:
+    """Draw trials; those with fewer iterations smaller and fainter, failed ones not at all."""
+    from matplotlib.colors import to_rgba
+
+    done = [
+        (place, 100 * trial.validation_error, trial.fidelity / top)
+        for place, trial in zip(places, trials, strict=True)
+        if trial.validation_error is not None
+    ]
+    axes.scatter(
+        [place for place, _, _ in done],
+        [error for _, error, _ in done],
+        s=[9 + 36 * share for _, _, share in done],
+        c=[to_rgba(COLOURS[method], 0.3 + 0.6 * share) for _, _, share in done],
+        marker=MARKERS[method],
+        linewidths=0,
     )
 
 

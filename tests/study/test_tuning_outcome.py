@@ -1,0 +1,80 @@
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from invint.study.space import Choice, Range
+from invint.study.trials import Trial
+from invint.study.tuning_outcome import draw_tuning, trials_csv, verdict, write_outcome
+
+SPACE = (Range("train.lr", 1e-5, 1e-1, log=True), Choice("train.batch_size", (32, 64)))
+
+
+def trial(number: int, fidelity: float, error: float | None) -> Trial:
+    return Trial(
+        number=number,
+        configuration={"train.lr": 1e-3 * (number + 1), "train.batch_size": 32},
+        fidelity=fidelity,
+        state="failed" if error is None else "done",
+        validation_error=error,
+        seconds=1.5,
+        problem="the loss is nan" if error is None else "",
+    )
+
+
+BOHB = [trial(1, 0.5, 0.2), trial(0, 0.5, None), trial(2, 1.0, 0.1)]
+RANDOM = [trial(0, 1.0, 0.15), trial(1, 1.0, 0.125)]
+
+
+def test_the_table_has_every_trial_with_all_its_digits() -> None:
+    rows = list(csv.DictReader(trials_csv({"bohb": BOHB, "random": RANDOM}, SPACE).splitlines()))
+    assert [row["method"] for row in rows] == ["bohb"] * 3 + ["random"] * 2
+    assert rows[0]["train.lr"] == "0.002"
+    assert rows[0]["validation_error"] == "0.2"
+    assert (rows[1]["validation_error"], rows[1]["problem"]) == ("", "the loss is nan")
+
+
+def test_the_outcome_is_said_plainly() -> None:
+    lines = verdict({"bohb": BOHB, "random": RANDOM})
+    assert lines[0] == (
+        "BOHB: 10.00% validation error with 1 of the iterations, trial 2 "
+        "(3 trials that cost 2.0 full ones, 1 failed)"
+    )
+    assert lines[1].startswith("random search: 12.50% validation error")
+    assert "BOHB found 2.50 percentage points less" in lines[2]
+    assert "nothing about chance" in lines[2]
+
+
+def test_random_search_may_win_or_draw() -> None:
+    assert "random search found 5.00" in verdict({"bohb": BOHB, "random": [trial(0, 1, 0.05)]})[2]
+    assert "both found the same" in verdict({"bohb": BOHB, "random": [trial(0, 1, 0.1)]})[2]
+
+
+def test_trials_of_different_lengths_are_not_compared() -> None:
+    assert "not compared" in verdict({"bohb": BOHB[:1], "random": RANDOM})[2]
+    assert "not compared" in verdict({"bohb": BOHB[1:2], "random": RANDOM})[2]
+
+
+def test_one_method_has_one_line() -> None:
+    assert len(verdict({"bohb": BOHB})) == 1
+    failed = verdict({"bohb": BOHB[1:2]})
+    assert failed == ["BOHB: no trial succeeded (1 trials that cost 0.5 full ones, 1 failed)"]
+
+
+def test_the_curve_starts_where_the_first_full_trial_ended() -> None:
+    figure = draw_tuning({"bohb": BOHB, "random": RANDOM}, SPACE)
+    search, *panels = figure.axes
+    curves = search.lines
+    assert [list(line.get_xdata()) for line in curves] == [[2.0, 2.0], [1.0, 2.0, 2.0]]  # type: ignore[arg-type]
+    assert list(curves[1].get_ydata()) == pytest.approx([15, 12.5, 12.5])  # type: ignore[arg-type]
+    assert [panel.get_xlabel() for panel in panels[:2]] == ["train.lr", "train.batch_size"]
+
+
+@pytest.mark.parametrize("ended", [{"bohb": BOHB, "random": RANDOM}, {"bohb": BOHB[1:2]}])
+def test_table_and_figures_are_written(tmp_path: Path, ended: dict[str, list[Trial]]) -> None:
+    table, raster, vector = write_outcome(tmp_path, ended, SPACE)
+    assert table.read_text().startswith("method,number")
+    with Image.open(raster) as picture:
+        assert picture.size[0] == 1650
+    assert "<svg" in vector.read_text()

@@ -9,7 +9,8 @@ from invint.models import create_model, list_models
 if TYPE_CHECKING:
     from invint.estimator import InvariantClassifier as InvariantClassifier
 
-__version__ = "0.1.0"
+from invint.version import __version__ as __version__
+
 __all__ = [
     "ConfigError",
     "Cyclic",

@@ -131,7 +131,7 @@ class Impatient(Onlooker):
 
 
 class Stopping(Watch):
-    def stepped(self, step: int) -> None:
+    def stepped(self, step: int) -> None:  # noqa: ARG002
         raise Interrupted("stopped")
 
 

@@ -22,7 +22,7 @@ from invint.run import Execution, train_run
 from invint.run.training import class_weights
 
 if TYPE_CHECKING:
-    from tests.run.conftest import TinyRun
+    from run.conftest import TinyRun
 
 Tiny = Callable[..., "TinyRun"]
 Outcome = dict[str, Any]

@@ -16,7 +16,7 @@ def pooling() -> Recipe:
         data=DataChoice(name="digits", augment=("rotate",)),
         model=ModelChoice(name="sfcnn-small", head="max", dropout=0.1),
         train=TrainChoice(
-            epochs=20, batch_size=64, lr=1e-2, lr_decay=0.1, lr_decay_epochs=(10,), reg=1e-3
+            epochs=20, batch_size=64, lr=1e-2, lr_decay=0.3, lr_decay_epochs=(10,), reg=1e-3
         ),
     )
 

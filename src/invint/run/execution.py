@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from invint import __version__
 from invint.errors import ConfigError
+from invint.version import __version__
 
 FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

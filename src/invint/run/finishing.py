@@ -6,12 +6,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from invint import __version__
 from invint.export import load_network, network_bytes
 from invint.files import write_whole
 from invint.models.folding import fold
 from invint.run.folder import FORMAT_VERSION
 from invint.train.evaluate import Scores, logits_of, scores_of
+from invint.version import __version__
 
 if TYPE_CHECKING:
     from invint.run.training import Run

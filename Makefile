@@ -5,16 +5,17 @@ PYTHON ?= python3
 PY := .venv/bin/python
 STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
 
-.PHONY: demo check test lint docs figures bench clean
+.PHONY: demo check test lint docs browser figures bench clean
 
 demo: $(STAMP)
-	@$(PY) examples/turning_digit.py
+	@$(PY) -m invint study digits --only cnn,pooling,local-ws,monomials --sizes 100,all --seeds 3 \
+		--jobs 2 --threads 1 --runs demo/runs --report demo/report.html
 
 check: lint
 	$(PY) -m pytest -m "not slow and not unchecked and not gpu"
 	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked and not slow and not gpu"
 
-test: lint docs
+test: lint docs browser
 	$(PY) -m pytest -m "not unchecked" --durations=5
 	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked" --durations=5
 
@@ -23,6 +24,12 @@ lint: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()'
+
+# Some tests look at pages in Chromium. Where it cannot be installed they are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
+		echo "invint: chromium could not be installed; tests that need it are skipped"
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --site-dir .venv/site

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from invint.errors import DataError
 
+ROWS = 1024  # images hashed at once
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -79,6 +81,7 @@ class Dataset:
         for part in (self.train, self.validation, self.test):
             if part is not None:
                 digest.update(str(tuple(part.images.shape)).encode())
-                digest.update(part.images.contiguous().numpy().tobytes())
+                for some in torch.split(part.images, ROWS):  # a memory map may not fit in memory
+                    digest.update(some.contiguous().numpy().tobytes())
                 digest.update(part.labels.numpy().tobytes())
         return digest.hexdigest()[:16]

@@ -156,7 +156,7 @@ def compared(number: int, folder: Path, chance: random.Random) -> dict[str, Any]
     began = time.monotonic()
     finished(work(recipe, seed, folder / "alone"), 600)
     took = time.monotonic() - began
-    moments = killed_run(recipe, seed, folder / "killed", chance, longest=took)
+    moments = killed_run(recipe, seed, folder / "killed", chance, longest=0.6 * took)
     alone, after = facts(folder / "alone" / place), facts(folder / "killed" / place)
     different = [key for key in alone if alone[key] != after[key]]
     return {

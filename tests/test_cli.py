@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from invint.cli import EXAMPLES, main
+from invint.cli.progress import Bar
 from invint.models.summary import PAPER, summaries, summarize
 
 
@@ -296,3 +297,22 @@ def test_help_ends_with_examples(command: Command, name: str) -> None:
     done = command(name, "--help")
     assert done.status == 0
     assert done.out.count(f"invint {name}") >= 2
+
+
+def test_the_bar_shows_the_epoch_and_what_was_selected(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    bar = Bar()
+    bar.started(tmp_path, 3, 10)
+    entry = {"event": "selection", "epoch": 2.0, "step": 5, "kept": [0, 2], "scores": [3.0, 1, 2]}
+    bar.logged(entry)
+    bar.stepped(10)
+    bar.logged({"epoch": 4.0, "error": 0.25, "lr": 1e-3, "validation_error": 0.5})
+    bar.ended()
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"going on in {tmp_path}")
+    assert "epoch 2: 2 of 3 monomials kept" in shown
+    assert "10/10" in shown
+    assert "error 25.0%" in shown
+    assert "validation 50.0%" in shown

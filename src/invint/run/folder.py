@@ -79,6 +79,6 @@ class RunFolder:
                 raise RunError(
                     f"{self.path}: another process is at work on this run; wait for it or stop it"
                 ) from error
-            for draft in self.path.glob(".*"):  # left by a kill while a file was written
+            for draft in self.path.glob(".*.*"):  # left by a kill while a file was written
                 draft.unlink()
             yield

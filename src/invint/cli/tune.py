@@ -1,10 +1,8 @@
 """`invint tune`: find better values for a recipe on validation images."""
 
 import math
-import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +25,8 @@ from invint.study.tuning import (
     OPTIMIZERS,
     Budget,
     Executor,
-    Here,
     check_scales,
+    processes,
     round_of_brackets,
 )
 from invint.study.tuning import tune as carry_out
@@ -169,21 +167,6 @@ class Tuning:
         console.print(f"trials and figure: {', '.join(map(str, files))}")
         console.print(f"recipe of trial {best.number} by {TITLES[method]}: {self.out}")
         console.print(f"train it on all images:  invint train {self.out}")
-
-
-@contextmanager
-def processes(jobs: int) -> Iterator[Executor]:
-    """Give processes side by side, or this one; stop at once when something goes wrong."""
-    if jobs == 1:
-        yield Here()
-        return
-    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _recipe_file(out: Path | None, recipe: Recipe) -> Path:

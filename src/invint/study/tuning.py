@@ -1,10 +1,13 @@
 """Tuning: an optimizer proposes, runs answer, and a journal remembers both."""
 
 import math
+import multiprocessing
+import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -309,6 +312,33 @@ def answer(future: "Future[Measured]") -> Measured:
             f"{OWNER}: a process was killed, perhaps for want of memory; the same command goes on, "
             "with fewer --jobs if need be"
         ) from error
+
+
+@contextmanager
+def processes(jobs: int) -> Iterator[Executor]:
+    """Give processes side by side, or this one; stop at once when something goes wrong."""
+    if jobs == 1:
+        yield Here()
+        return
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def end_with_parent() -> None:
+    """Let this process die with the one that started it, even if that was killed."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

@@ -24,9 +24,10 @@ def kernels(step: Callable[[], object]) -> str:
         step()
         step()
         torch.cuda.synchronize()
-    return trace.key_averages().table(
+    table: str = trace.key_averages().table(
         sort_by="cuda_time_total", row_limit=15, max_name_column_width=60
     )
+    return table
 
 
 def main() -> None:

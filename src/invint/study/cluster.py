@@ -60,7 +60,7 @@ def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None)
             threads_per_worker=1,
             processes=True,
             memory_limit=0,  # a run's memory is its own business
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port
             silence_logs=logging.ERROR,
             resources={"GPU": 1} if _wants_gpus(place) and torch.cuda.is_available() else None,
         )

@@ -1,0 +1,166 @@
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from study.tiny_runs import place_in, tiny
+from typer.testing import CliRunner
+
+from invint.cli import main
+from invint.cli import study as command
+from invint.cli.study import duration, study, study_table
+from invint.errors import InvintError
+from invint.study.engine import one_by_one
+from invint.study.estimate import Speed
+from invint.study.records import find_runs, read_records
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Invoke:
+    """Call the command with runs of two steps in a folder of the test."""
+    app = typer.Typer()
+    app.command()(study)
+    fixed = ["--runs", str(tmp_path / "runs"), "--scale", "0.01", "--threads", "1"]
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments, *fixed], env={"COLUMNS": "160"})
+
+    return call
+
+
+def line_of(result: Result) -> str:
+    assert isinstance(result.exception, InvintError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.slow
+def test_a_study_ends_in_its_table_and_is_not_repeated(invoke: Invoke, tmp_path: Path) -> None:
+    arguments = ["digits", "--seeds", "2", "--sizes", "50", "--only", "cnn"]
+    first = invoke(*arguments)
+    assert first.exit_code == 0, first.output
+    assert "digits/cnn, 50 images, seed 0: " in first.stderr
+    assert "% error" in first.stderr
+    assert "2 of 2 runs" in first.stderr
+    assert "digits/cnn, averaged over rotated copies" in first.stdout
+    assert "scaled down: 0.01" in first.stdout
+    records = tmp_path / "records.json"
+    second = invoke(*arguments, "--format", "csv", "--records", str(records))
+    assert "% error" not in second.stderr
+    assert second.stdout.startswith("data,recipe,averaged")
+    assert [run.seed for run in read_records(records)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_failed_runs_are_named_at_the_end_while_others_finish(invoke: Invoke) -> None:
+    result = invoke("digits", "--seeds", "1", "--sizes", "5,50", "--only", "cnn")
+    assert line_of(result) == (
+        "1 of 2 runs failed, first digits/cnn, 5 images, seed 0: subset of 'digits': 5 images "
+        "cannot show 10 classes; ask for at least 10"
+    )
+    row = next(line for line in result.stdout.splitlines() if "digits/cnn " in line)
+    assert "not run" in row
+    assert "(1)" in row
+
+
+@pytest.mark.slow
+def test_a_page_is_written_where_asked(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("invint.report.networks.IMAGES", 6)
+    page = tmp_path / "page.html"
+    arguments = ["--report", str(page), "--title", "Two steps"]
+    result = invoke("digits", "--seeds", "1", "--sizes", "50", "--only", "cnn", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "<title>Two steps</title>" in page.read_text()
+    assert f"open {page.as_uri()}" in result.stderr
+
+
+def test_a_dry_run_shows_the_plan_and_trains_nothing(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = Speed(step=10.0, image=0.0, tests=0)
+    monkeypatch.setattr("invint.study.estimate.measured", lambda *_, **__: speed)
+    arguments = ["digits", "--seeds", "0,4", "--sizes", "50,1000", "--only", "cnn", "--dry-run"]
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    heading, *rows, total = result.stdout.splitlines()
+    assert heading.split() == ["run", "images", "seed", "steps", "state", "time", "left"]
+    assert [row.split() for row in rows] == [
+        ["digits/cnn", size, seed, "3", "to", "do", "30", "s"]
+        for seed in ("0", "4")
+        for size in ("50", "1,000")
+    ]
+    assert total == "4 of 4 runs left: about 2 min on this machine"
+    assert not (tmp_path / "runs").exists()
+    beside = invoke(*arguments, "--jobs", "2")
+    assert "about 1 min on this machine, 2 side by side" in beside.stdout
+
+
+def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
+    place, cell = place_in(tmp_path), tiny()
+    list(one_by_one([cell], place))
+    cells = [cell, tiny(size=200), tiny("digits/pooling")]
+    table = study_table(cells, find_runs([tmp_path]))
+    assert table.sizes == (50, 200)
+    errors = {row.recipe: [each.ours is None for each in row.cells] for row in table.rows}
+    assert errors == {"digits/cnn": [False, True], "digits/pooling": [True, True]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["digit"], "no study 'digit'; did you mean 'digits'? there are digits, "),
+        (["digits", "--only", "foo"], "--only foo: no such recipe; the study has cnn, pooling, "),
+        (["digits", "--sizes", "2000"], "--sizes 2000: digits has 1,000 training images; "),
+        (["digits", "--sizes", "few"], "--sizes few: expected numbers or all, like 100,1000,all"),
+        (["digits", "--seeds", "x"], "--seeds x: expected a number, or several like 0,2,4"),
+        (["digits", "--seeds", "0"], "--seeds: expected seeds of 0 or more, got none"),
+        (["digits", "--jobs", "0"], "--jobs 0: expected 1 or more processes"),
+        (["digits", "--engine", "ray"], "--engine ray: there are local and dask"),
+        (["digits", "--address", "tcp://a"], "--address tcp://a: goes with --engine dask"),
+        (["digits", "--format", "html"], "--format html: there are terminal, markdown, csv, latex"),
+        (["digits", "--data", "digis"], "no data set 'digis'; did you mean 'digits'?"),
+    ],
+)
+def test_wrong_use_is_one_line_before_anything_is_trained(
+    invoke: Invoke, tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    assert line_of(invoke(*arguments)).startswith(line)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_stopped_study_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(command, "one_by_one", stopped)
+    arguments = ["invint", "study", "digits", "--seeds", "1", "--runs", str(tmp_path / "runs")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == ("invint: stopped with 0 of 40 runs done; the same command goes on from there")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (59, "59 s"),
+        (119, "2 min"),
+        (3599, "1 h 00 min"),
+        (9000, "2 h 30 min"),
+        (500_000, "5.8 days"),
+    ],
+)
+def test_times_are_said_in_the_units_that_matter(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

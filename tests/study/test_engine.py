@@ -1,0 +1,157 @@
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study.tiny_runs import place_in, tiny, weights
+
+from invint.errors import Interrupted
+from invint.run.folder import RunFolder
+from invint.study import engine
+from invint.study.engine import Outcome, carry_out, one_by_one, side_by_side, steps_logged
+
+
+def write_log(folder: Path, *lines: object) -> None:
+    folder.mkdir(parents=True)
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_the_last_line_of_a_log_says_how_far_a_run_is(tmp_path: Path) -> None:
+    assert steps_logged(tmp_path / "nowhere") == 0
+    write_log(tmp_path / "run", {"epoch": 1.0, "step": 15}, {"event": "selection", "step": 30})
+    assert steps_logged(tmp_path / "run") == 30
+    with (tmp_path / "run" / "log.jsonl").open("a") as file:
+        file.write('{"epoch": 3.0, "step": 4')
+    assert steps_logged(tmp_path / "run") == 30
+
+
+def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
+    long = [{"step": step, "scores": [0.5] * 1000} for step in range(50)]
+    write_log(tmp_path / "run", *long)
+    assert (tmp_path / "run" / "log.jsonl").stat().st_size > engine.TAIL
+    assert steps_logged(tmp_path / "run") == 49
+
+
+def test_a_finished_run_has_made_all_its_steps(tmp_path: Path) -> None:
+    place, cell = place_in(tmp_path), tiny()
+    assert place.steps_done(cell) == 0
+    write_log(place.folder(cell), {"step": 4})
+    assert place.steps_done(cell) == 4
+    assert place.unfinished([cell]) == [cell]
+    (place.folder(cell) / "result.json").write_text("{}")
+    assert place.steps_done(cell) == cell.steps == 6
+    assert place.unfinished([cell]) == []
+
+
+def test_what_goes_wrong_with_a_run_is_its_outcome(tmp_path: Path) -> None:
+    place, bad = place_in(tmp_path), tiny(size=5)
+    outcome = carry_out(bad, place)
+    assert outcome.problem.startswith("subset of 'digits': 5 images cannot show 10 classes")
+    assert outcome.error is None
+    assert not outcome.at_work
+
+
+def test_an_error_that_is_not_ours_is_kept_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(engine, "train_run", broken)
+    place, cell = place_in(tmp_path), tiny()
+    kept = place.folder(cell) / "problem.txt"
+    outcome = carry_out(cell, place)
+    assert outcome.problem == f"ZeroDivisionError: by nothing (the traceback is in {kept})"
+    assert "in broken" in kept.read_text()
+
+
+def test_a_stopped_run_stops_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr(engine, "train_run", stopped)
+    with pytest.raises(Interrupted):
+        list(one_by_one([tiny()], place_in(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_run_another_process_works_at_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "PAUSE", 0.05)
+    place, cells, notes = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
+    held = RunFolder(place.folder(cells[0])).locked()
+    held.__enter__()
+    release = threading.Timer(0.6, held.__exit__, (None, None, None))
+    release.start()
+    outcomes = list(one_by_one(cells, place, note=notes.append))
+    release.join()
+    assert [outcome.cell.seed for outcome in outcomes] == [1, 0]
+    assert all(outcome.error is not None for outcome in outcomes)
+    assert notes == [
+        "digits/cnn, 50 images, seed 0: another process is at work on it; trying again later"
+    ]
+
+
+@pytest.mark.slow
+def test_processes_side_by_side_end_in_the_same_bits(tmp_path: Path) -> None:
+    here, there = place_in(tmp_path / "here"), place_in(tmp_path / "there")
+    cells = [tiny(seed=0), tiny(seed=1), tiny("digits/pooling"), tiny(size=5)]
+    alone = {outcome.cell: outcome for outcome in one_by_one(cells, here)}
+    beside = {outcome.cell: outcome for outcome in side_by_side(cells, there, 2)}
+    assert alone.keys() == beside.keys() == set(cells)
+    for cell in cells[:3]:
+        assert weights(here, cell) == weights(there, cell)
+        assert alone[cell].error == beside[cell].error
+    assert "5 images cannot show 10 classes" in beside[cells[3]].problem
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_a_process_that_is_lost_costs_no_run(tmp_path: Path) -> None:
+    here, there = place_in(tmp_path / "here"), place_in(tmp_path / "there")
+    cells = [tiny(seed=seed, scale=1.0) for seed in (0, 1)]
+    notes, outcomes = list[str](), list[Outcome]()
+    work = threading.Thread(
+        target=lambda: outcomes.extend(side_by_side(cells, there, 2, notes.append))
+    )
+    work.start()
+    while not any(map(there.steps_done, cells)):
+        time.sleep(0.02)
+    victim = multiprocessing.active_children()[0]
+    os.kill(victim.pid or 0, signal.SIGKILL)
+    work.join()
+    assert [outcome.problem for outcome in outcomes] == ["", ""]
+    assert len(notes) == 1
+    assert notes[0].endswith("its process was lost; going on from its last checkpoint")
+    list(one_by_one(cells, here))
+    assert [weights(here, cell) for cell in cells] == [weights(there, cell) for cell in cells]
+
+
+def test_a_run_that_loses_every_process_is_given_up(tmp_path: Path) -> None:
+    place, cell, notes = place_in(tmp_path), tiny(), list[str]()
+    waiting = engine.Waiting([], notes.append)
+    folder = place.folder(cell)
+    assert waiting.lost(cell, folder) is None
+    assert waiting.lost(cell, folder) is None
+    assert list(waiting.cells) == [cell, cell]
+    outcome = waiting.lost(cell, folder)
+    assert outcome is not None
+    assert outcome.problem.endswith("its process was lost 3 times; is there enough memory for it?")
+
+
+def test_several_processes_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    assert [engine.threads_each(jobs) for jobs in (1, 2, 3, 16)] == [8, 4, 2, 1]
+
+
+def test_several_processes_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    engine.choose_gpu(3)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+from study.tiny_runs import place_in, tiny
+
+from invint.recipes import find_recipe
+from invint.recipes.recipe import Recipe
+from invint.study import estimate
+from invint.study.estimate import Forecast, Speed, forecast, measured, what_is_measured
+
+
+def test_the_time_of_a_run_is_that_of_its_steps_and_its_test_images() -> None:
+    assert Speed(step=0.5, image=0.01, tests=200).seconds(10) == pytest.approx(7.0)
+
+
+def test_each_network_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, told = list[Recipe](), list[str]()
+
+    def pretend(recipe: Recipe, *_: object, **__: object) -> Speed:
+        seen.append(recipe)
+        return Speed(step=2.0, image=0.0, tests=0)
+
+    monkeypatch.setattr(estimate, "measured", pretend)
+    cells = [
+        tiny(name, seed=seed, size=size)
+        for name in ("digits/cnn", "digits/pooling")
+        for seed in (0, 1)
+        for size in (50, 100)
+    ]
+    found = forecast(cells, place_in(tmp_path), watch=lambda recipe: told.append(recipe.name))
+    assert told == ["digits/cnn", "digits/pooling"]
+    assert [recipe.model.name for recipe in seen] == ["cnn-small", "sfcnn-small"]
+    assert [each.seconds for each in found] == [2.0 * cell.steps for cell in cells]
+    assert {each.state for each in found} == {"to do"}
+
+
+def test_what_is_done_takes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "measured", lambda *_, **__: Speed(2.0, 0.0, 0))
+    place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
+    for cell in cells:
+        place.folder(cell).mkdir(parents=True)
+    (place.folder(cells[0]) / "result.json").write_text("{}")
+    (place.folder(cells[1]) / "log.jsonl").write_text('{"epoch": 2.0, "step": 3}\n')
+    assert cells[0].steps == 6
+    assert forecast(cells, place) == [Forecast(cells[0], 6, 0.0), Forecast(cells[1], 3, 6.0)]
+    assert [each.state for each in forecast(cells, place)] == ["done", "50% done"]
+
+
+def test_monomials_are_measured_as_many_as_are_left_after_selection() -> None:
+    recipe = find_recipe("digits/monomials")
+    assert recipe.selection.start == 20
+    assert what_is_measured(recipe).selection.start == 5
+    assert what_is_measured(recipe).selection.method == "none"
+    assert what_is_measured(find_recipe("digits/monomials-lse")).selection.start == 5
+    assert what_is_measured(find_recipe("digits/cnn")).model == find_recipe("digits/cnn").model
+
+
+def test_real_steps_are_made_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "MOST", 2)
+    monkeypatch.chdir(tmp_path)
+    speed = measured(what_is_measured(find_recipe("digits/cnn")), place_in(tmp_path), threads=1)
+    assert 0 < speed.step < 10
+    assert 0 < speed.image < 1
+    assert speed.tests == 797 * 17
+    assert list(tmp_path.iterdir()) == []

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
 from study.tiny_runs import place_in, tiny
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from invint.cli import main
-from invint.cli import study as command
 from invint.cli.study import duration, study, study_table
 from invint.errors import InvintError
 from invint.study.engine import one_by_one
@@ -105,7 +103,9 @@ def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
     place, cell = place_in(tmp_path), tiny()
     list(one_by_one([cell], place))
     cells = [cell, tiny(size=200), tiny("digits/pooling")]
-    table = study_table(cells, find_runs([tmp_path]))
+    found = find_runs([tmp_path])
+    assert [run.steps for run in found] == [cell.steps]
+    table = study_table(cells, found)
     assert table.sizes == (50, 200)
     errors = {row.recipe: [each.ours is None for each in row.cells] for row in table.rows}
     assert errors == {"digits/cnn": [False, True], "digits/pooling": [True, True]}
@@ -141,7 +141,7 @@ def test_a_stopped_study_says_how_to_go_on(
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(command, "one_by_one", stopped)
+    monkeypatch.setattr(sys.modules["invint.cli.study"], "one_by_one", stopped)
     arguments = ["invint", "study", "digits", "--seeds", "1", "--runs", str(tmp_path / "runs")]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as end:

@@ -34,7 +34,8 @@ def client() -> Iterator[Any]:
 
 
 def save_often() -> None:
-    importlib.import_module("invint.run.training").SECONDS_BETWEEN_CHECKPOINTS = 0.0
+    training = importlib.import_module("invint.run.training")
+    vars(training)["SECONDS_BETWEEN_CHECKPOINTS"] = 0.0
 
 
 def is_underway(place: Place, cell: Cell) -> bool:

@@ -55,6 +55,7 @@ def test_monomials_are_measured_as_many_as_are_left_after_selection() -> None:
     assert what_is_measured(find_recipe("digits/cnn")).model == find_recipe("digits/cnn").model
 
 
+@pytest.mark.slow
 def test_real_steps_are_made_and_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ def test_the_table_has_every_trial_with_all_its_digits() -> None:
 def test_the_outcome_is_said_plainly() -> None:
     lines = verdict({"bohb": BOHB, "random": RANDOM})
     assert lines[0] == (
-        "BOHB: 10.00% validation error with 1 of the iterations, trial 2 "
+        "BOHB: 10.00% validation error with all iterations, trial 2 "
         "(3 trials that cost 2.0 full ones, 1 failed)"
     )
     assert lines[1].startswith("random search: 12.50% validation error")
@@ -59,7 +59,7 @@ def test_trials_of_different_lengths_are_not_compared() -> None:
 def test_one_method_has_one_line() -> None:
     assert len(verdict({"bohb": BOHB})) == 1
     failed = verdict({"bohb": BOHB[1:2]})
-    assert failed == ["BOHB: no trial succeeded (1 trials that cost 0.5 full ones, 1 failed)"]
+    assert failed == ["BOHB: no trial succeeded (one trial that cost 0.5 full ones, 1 failed)"]
 
 
 def test_the_curve_starts_where_the_first_full_trial_ended() -> None:

@@ -30,7 +30,7 @@ from invint.study.tuning import (
     round_of_brackets,
 )
 from invint.study.tuning import tune as carry_out
-from invint.study.tuning_outcome import TITLES, verdict, write_outcome
+from invint.study.tuning_outcome import TITLES, share, verdict, write_outcome
 from invint.study.tuning_runs import TrainedTrial, describe, tuned_recipe, tuning_folder
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
@@ -189,7 +189,7 @@ def _bar(method: str, budget: Budget, journal: Journal) -> Iterator:  # type: ig
             done = len(journal.ended) if budget.trials else seconds
             state = f"{len(journal.ended)} trials"
             if best is not None:
-                state += f", {best.validation_error:.2%} with {best.fidelity:.2g} of the iterations"
+                state += f", {best.validation_error:.2%} with {share(best.fidelity)}"
             progress.update(task, completed=done, state=state)
 
         heard()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invint.files import write_whole
-from invint.study.space import Space
+from invint.study.space import Choice, Range, Space
 from invint.study.trials import Trial, best_trial, cost, incumbents
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TITLES = {"bohb": "BOHB", "random": "random search"}
 COLOURS = {"bohb": "#0072b2", "random": "#d55e00"}
 MARKERS = {"bohb": "o", "random": "s"}
+TICKS = (0, 0.5, 1, 2, 5, 10, 20, 50, 100)
 PANELS = 4  # beside each other
 FIRST_COLUMNS = ("method", "number", "fidelity", "state", "validation_error", "seconds")
 
@@ -65,13 +66,14 @@ def verdict(trials: Mapping[str, Sequence[Trial]]) -> list[str]:
 
 def _line(method: str, trials: Sequence[Trial], best: Trial | None) -> str:
     failed = sum(trial.state == "failed" for trial in trials)
-    spent = f"{len(trials)} trials that cost {cost(trials):.1f} full ones"
+    number = "one trial" if len(trials) == 1 else f"{len(trials)} trials"
+    spent = f"{number} that cost {cost(trials):.1f} full ones"
     spent += f", {failed} failed" if failed else ""
     if best is None:
         return f"{TITLES[method]}: no trial succeeded ({spent})"
     return (
-        f"{TITLES[method]}: {best.validation_error:.2%} validation error with {best.fidelity:.3g} "
-        f"of the iterations, trial {best.number} ({spent})"
+        f"{TITLES[method]}: {best.validation_error:.2%} validation error with "
+        f"{share(best.fidelity)}, trial {best.number} ({spent})"
     )
 
 
@@ -110,7 +112,7 @@ def draw_tuning(ended: Mapping[str, Sequence[Trial]], space: Space) -> "Figure":
     draw_search(top.subplots(), ended)
     panels = list(below.subplots(rows, PANELS, squeeze=False, sharey=True).flat)
     for panel, parameter in zip(panels, space, strict=False):
-        draw_parameter(panel, ended, parameter.path, log=parameter.log)
+        draw_parameter(panel, ended, parameter)
     for panel in panels[len(space) :]:
         panel.set_axis_off()
     for panel in panels[::PANELS]:
@@ -132,22 +134,21 @@ def draw_search(axes: "Axes", ended: Mapping[str, Sequence[Trial]]) -> None:
                 [100 * error for error in (*errors, errors[-1])],
                 where="post",
                 color=COLOURS[method],
-                label=f"{TITLES[method]}: lowest with {top:.3g} of the iterations",
+                label=f"{TITLES[method]}: lowest with {share(top)}",
             )
     axes.set_xlabel("cost, in trials with all iterations")
     axes.set_ylabel("validation error, %")
-    axes.set_yscale("symlog", linthresh=1)
-    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_title("small and faint: trials with fewer iterations", loc="left", fontsize=10)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False)
-    _clean(axes)
+    _clean(axes, [trial for found in ended.values() for trial in found])
 
 
 def draw_parameter(
-    axes: "Axes", ended: Mapping[str, Sequence[Trial]], path: str, *, log: bool
+    axes: "Axes", ended: Mapping[str, Sequence[Trial]], parameter: Range | Choice
 ) -> None:
     """Draw the validation errors against the values of one parameter; a ring is the best."""
+    path = parameter.path
     everything = [trial for found in ended.values() for trial in found]
     top = max((trial.fidelity for trial in everything), default=1.0)
     for method, found in ended.items():
@@ -156,11 +157,15 @@ def draw_parameter(
     if best is not None and best.validation_error is not None:
         place = best.configuration[path], 100 * best.validation_error
         axes.plot(*place, "o", markersize=13, markerfacecolor="none", color="black")
-    axes.set_xscale("log" if log else "linear")
-    axes.set_yscale("symlog", linthresh=1)
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xscale("log" if parameter.log else "linear")
+    if isinstance(parameter, Choice):
+        axes.set_xticks(parameter.values, labels=[f"{value:g}" for value in parameter.values])
+        axes.set_xticks([], minor=True)
+        axes.margins(x=0.15)
+    else:
+        axes.set_xlim(parameter.low, parameter.high)
     axes.set_xlabel(path)
-    _clean(axes)
+    _clean(axes, everything)
 
 
 def _dots(
@@ -184,6 +189,17 @@ def _dots(
     )
 
 
-def _clean(axes: "Axes") -> None:
+def _clean(axes: "Axes", trials: Sequence[Trial]) -> None:
+    """Draw errors logarithmically, linearly below one percent, with whole numbers beside."""
+    errors = [100 * each.validation_error for each in trials if each.validation_error is not None]
+    lowest = min(errors, default=1.0)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_yticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
+    axes.set_ylim(-0.1 if lowest < 1.5 else 0.75 * lowest, 115)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+
+
+def share(fidelity: float) -> str:
+    """Say how many of the iterations a trial had."""
+    return "all iterations" if fidelity == 1 else f"{fidelity:.3g} of the iterations"

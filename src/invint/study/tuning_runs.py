@@ -14,6 +14,7 @@ from invint.run.folder import RunFolder
 from invint.study.engine import Place
 from invint.study.space import Configuration, Space, configured
 from invint.study.trials import Measured, Trial
+from invint.study.tuning_outcome import share
 
 VALIDATION = 0.2  # of the training images, as in the appendix
 WEIGHTS = ("last.safetensors", "best.safetensors", "model.safetensors")
@@ -88,8 +89,8 @@ def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Reci
     """Return the recipe with the values of a trial, to be trained on all images in full."""
     error = "no" if trial.validation_error is None else f"{trial.validation_error:.2%}"
     about = (
-        f"{recipe.name} tuned by {method}: {error} validation error with {trial.fidelity:.3g} of "
-        f"the iterations, best of {trials} trials"
+        f"{recipe.name} tuned by {method}: {error} validation error with "
+        f"{share(trial.fidelity)}, best of {trials} trials"
     )
     found = configured(recipe, trial.configuration)
     return replace(found, name=f"{recipe.name}-tuned", about=about)

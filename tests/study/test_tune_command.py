@@ -36,6 +36,7 @@ def test_a_tiny_tuning_ends_in_a_recipe_a_table_and_a_figure_and_goes_on(tmp_pat
     text = invoke(*arguments, "--trials", 4, "--compare", "random")
     assert "BOHB: " in text
     assert "random search: " in text
+    assert "the recipe's own values: " in text
     assert f"invint train {out}" in text.replace("\n", "")
 
     recipe = find_recipe(str(out))
@@ -54,7 +55,7 @@ def test_a_tiny_tuning_ends_in_a_recipe_a_table_and_a_figure_and_goes_on(tmp_pat
     result = json.loads((Path(lines[7]["folder"]) / "result.json").read_text())
     assert lines[7]["validation_error"] == result["validation_error"]
 
-    invoke(*arguments, "--trials", 5)
+    assert "own values" not in invoke(*arguments, "--trials", 5, "--no-reference")
     again = [json.loads(line) for line in (folder / "bohb.jsonl").read_text().splitlines()]
     assert again[:8] == lines
     assert len(again) == 10

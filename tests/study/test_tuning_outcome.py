@@ -1,12 +1,19 @@
 import csv
+import re
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from invint.study.space import Choice, Range
-from invint.study.trials import Trial
-from invint.study.tuning_outcome import draw_tuning, trials_csv, verdict, write_outcome
+from invint.study.trials import Measured, Trial
+from invint.study.tuning_outcome import (
+    against_own,
+    draw_tuning,
+    trials_csv,
+    verdict,
+    write_outcome,
+)
 
 SPACE = (Range("train.lr", 1e-5, 1e-1, log=True), Choice("train.batch_size", (32, 64)))
 
@@ -78,3 +85,24 @@ def test_table_and_figures_are_written(tmp_path: Path, ended: dict[str, list[Tri
     with Image.open(raster) as picture:
         assert picture.size[0] == 1650
     assert "<svg" in vector.read_text()
+
+
+@pytest.mark.parametrize(
+    ("best", "own", "line"),
+    [
+        (BOHB[2], Measured(0.12), "12.00% .* with all iterations, 2.00 percentage points more"),
+        (BOHB[2], Measured(0.1), "tuning found nothing better"),
+        (BOHB[0], Measured(0.12), "12.00% validation error with all iterations$"),
+        (None, Measured(0.12), "12.00% validation error with all iterations$"),
+        (BOHB[2], Measured(None, problem="the loss is nan"), r"failed \(the loss is nan\)"),
+    ],
+)
+def test_the_recipes_own_values_are_set_beside(
+    best: Trial | None, own: Measured, line: str
+) -> None:
+    assert re.search(f"the recipe's own values: .*{line}", against_own(best, own, 1.0))
+
+
+def test_the_recipes_own_error_is_a_line_in_the_figure() -> None:
+    search = draw_tuning({"bohb": BOHB}, SPACE, 0.12).axes[0]
+    assert list(search.lines[-1].get_ydata()) == pytest.approx([12, 12])  # type: ignore[arg-type]

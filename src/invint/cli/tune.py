@@ -20,7 +20,7 @@ from invint.recipes.files import write_recipe
 from invint.run import Execution
 from invint.study.engine import Place
 from invint.study.space import OWNER, Space, search_space
-from invint.study.trials import Journal, Trial, best_trial, cost
+from invint.study.trials import Journal, Measured, Trial, best_trial, cost
 from invint.study.tuning import (
     OPTIMIZERS,
     Budget,
@@ -30,7 +30,7 @@ from invint.study.tuning import (
     round_of_brackets,
 )
 from invint.study.tuning import tune as carry_out
-from invint.study.tuning_outcome import TITLES, share, verdict, write_outcome
+from invint.study.tuning_outcome import TITLES, against_own, share, verdict, write_outcome
 from invint.study.tuning_runs import TrainedTrial, describe, tuned_recipe, tuning_folder
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
@@ -55,6 +55,9 @@ def tune(  # noqa: PLR0913
     compare: Annotated[
         str | None, typer.Option(help="random: search at random too, at equal cost.")
     ] = None,
+    reference: Annotated[
+        bool, typer.Option(help="Train the recipe's own values too, once, outside the budget.")
+    ] = True,
     jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
     runs: Annotated[Path, typer.Option(help="Where the folders of trials are.")] = Path("tuning"),
     data_dir: DataDir = None,
@@ -92,6 +95,7 @@ def tune(  # noqa: PLR0913
         place=Place(runs=runs, data_dir=data_dir, execution=execution),
         out=_recipe_file(out, chosen),
         keep_weights=keep_weights,
+        reference=reference,
     )
     tuning.complete(Budget(trials=trials, hours=hours), jobs, compare=compare is not None)
 
@@ -108,6 +112,14 @@ class Tuning:
     place: Place
     out: Path
     keep_weights: bool
+    reference: bool
+
+    @property
+    def evaluate(self) -> TrainedTrial:
+        """What a trial is."""
+        return TrainedTrial(
+            recipe=self.recipe, seed=self.seed, place=self.place, keep_weights=self.keep_weights
+        )
 
     def complete(self, budget: Budget, jobs: int, *, compare: bool) -> None:
         """Spend the budget, show what was found and write it."""
@@ -129,21 +141,21 @@ class Tuning:
                     number = math.ceil(cost(ended["bohb"]) / self.scales[1] - 1e-9)
                     equal = Budget(trials=number)
                     ended["random"] = self.search("random", folder.path, equal, executor, jobs)
-            files = write_outcome(folder.path, ended, self.space)
-        self.show(ended, files)
+            own = self.evaluate({}, self.scales[1]) if self.reference else None
+            files = write_outcome(
+                folder.path, ended, self.space, None if own is None else own.error
+            )
+        self.show(ended, files, own)
 
     def search(
         self, method: str, folder: Path, budget: Budget, executor: Executor, jobs: int
     ) -> list[Trial]:
         """Search by one method and return its trials in the order in which they ended."""
         journal = Journal(folder / f"{method}.jsonl")
-        evaluate = TrainedTrial(
-            recipe=self.recipe, seed=self.seed, place=self.place, keep_weights=self.keep_weights
-        )
         with _bar(method, budget, journal) as heard:
             carry_out(
                 OPTIMIZERS[method](self.space, self.scales, self.seed),
-                evaluate,
+                self.evaluate,
                 journal,
                 budget,
                 executor=executor,
@@ -152,13 +164,17 @@ class Tuning:
             )
         return journal.ended
 
-    def show(self, ended: Mapping[str, Sequence[Trial]], files: Sequence[Path]) -> None:
+    def show(
+        self, ended: Mapping[str, Sequence[Trial]], files: Sequence[Path], own: Measured | None
+    ) -> None:
         """Print the best trials and write the recipe."""
         console = Console(highlight=False, soft_wrap=True)
         method, best = _winner(ended)
-        console.print(_table(ended, self.space))
+        console.print(_table(ended))
         for line in verdict(ended):
             console.print(line)
+        if own is not None:
+            console.print(against_own(best, own, self.scales[1]))
         if best is None:
             problem = next(trial.problem for found in ended.values() for trial in found)
             raise RunError(f"{OWNER}: no trial succeeded; first: {problem}")
@@ -208,15 +224,15 @@ def _winner(ended: Mapping[str, Sequence[Trial]]) -> tuple[str, Trial | None]:
     return "bohb", None
 
 
-def _table(ended: Mapping[str, Sequence[Trial]], space: Space) -> Table:
+def _table(ended: Mapping[str, Sequence[Trial]]) -> Table:
     rows = [(method, trial) for method, found in ended.items() for trial in found]
     rows.sort(key=lambda row: _order(row[1]))
     more = "; the others are in trials.csv" if len(rows) > SHOWN else ""
     table = Table(box=None, header_style="bold", caption=f"{len(rows)} trials, best first{more}")
     table.add_column("trial")
-    titles = ["iterations", "validation error", "seconds"]
-    for title in titles + [each.path.partition(".")[2] for each in space]:
-        table.add_column(title.replace("_", " "), justify="right", overflow="fold")
+    for title in ("iterations", "error", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_column("values")
     for method, trial in rows[:SHOWN]:
         error = trial.validation_error
         table.add_row(
@@ -224,7 +240,9 @@ def _table(ended: Mapping[str, Sequence[Trial]], space: Space) -> Table:
             f"{trial.fidelity:.3g}",
             "failed" if error is None else f"{error:.2%}",
             f"{trial.seconds:.1f}",
-            *(f"{trial.configuration[each.path]:g}" for each in space),
+            " ".join(
+                f"{path.partition('.')[2]}={value:g}" for path, value in trial.configuration.items()
+            ),
         )
     return table
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from invint.files import write_whole
 from invint.study.space import Choice, Range, Space
-from invint.study.trials import Trial, best_trial, cost, incumbents
+from invint.study.trials import Measured, Trial, best_trial, cost, incumbents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +39,19 @@ def trials_csv(trials: Mapping[str, Sequence[Trial]], space: Space) -> str:
                 + [trial.folder, trial.problem]
             )
     return text.getvalue()
+
+
+def against_own(best: Trial | None, own: Measured, scale: float) -> str:
+    """Say in a plain line whether the best trial is better than the recipe's own values."""
+    if own.error is None:
+        return f"the recipe's own values: failed ({own.problem})"
+    line = f"the recipe's own values: {own.error:.2%} validation error with {share(scale)}"
+    if best is None or best.validation_error is None or best.fidelity != scale:
+        return line
+    gap = 100 * (own.error - best.validation_error)
+    if gap <= 0:
+        return f"{line}: tuning found nothing better"
+    return f"{line}, {gap:.2f} percentage points more than the best trial"
 
 
 def verdict(trials: Mapping[str, Sequence[Trial]]) -> list[str]:
@@ -77,20 +91,26 @@ def _line(method: str, trials: Sequence[Trial], best: Trial | None) -> str:
     )
 
 
-def write_outcome(folder: Path, ended: Mapping[str, Sequence[Trial]], space: Space) -> list[Path]:
+def write_outcome(
+    folder: Path,
+    ended: Mapping[str, Sequence[Trial]],
+    space: Space,
+    reference: float | None = None,
+) -> list[Path]:
     """Write `trials.csv`, `tuning.png` and `tuning.svg`, and return their paths.
 
     Args:
         folder: Of the tuning.
         ended: For each method its trials, in the order in which they ended.
         space: What was tuned.
+        reference: The validation error of the recipe's own values, if it is known.
     """
     table = folder / "trials.csv"
     by_number = {
         method: sorted(found, key=lambda trial: trial.number) for method, found in ended.items()
     }
     write_whole(table, trials_csv(by_number, space))
-    figure = draw_tuning(ended, space)
+    figure = draw_tuning(ended, space, reference)
     paths = [folder / "tuning.png", folder / "tuning.svg"]
     for path in paths:
         picture = io.BytesIO()
@@ -99,7 +119,9 @@ def write_outcome(folder: Path, ended: Mapping[str, Sequence[Trial]], space: Spa
     return [table, *paths]
 
 
-def draw_tuning(ended: Mapping[str, Sequence[Trial]], space: Space) -> "Figure":
+def draw_tuning(
+    ended: Mapping[str, Sequence[Trial]], space: Space, reference: float | None = None
+) -> "Figure":
     """Draw the lowest error against cost, and the error against each parameter.
 
     Only trials with the most iterations are compared; those with fewer are smaller and fainter.
@@ -109,7 +131,7 @@ def draw_tuning(ended: Mapping[str, Sequence[Trial]], space: Space) -> "Figure":
     rows = -(-len(space) // PANELS)
     figure = Figure(figsize=(11, 3.4 + 2.5 * rows), layout="constrained")
     top, below = figure.subfigures(2, 1, height_ratios=[3.4, 2.5 * rows], squeeze=False)[:, 0]
-    draw_search(top.subplots(), ended)
+    draw_search(top.subplots(), ended, reference)
     panels = list(below.subplots(rows, PANELS, squeeze=False, sharey=True).flat)
     for panel, parameter in zip(panels, space, strict=False):
         draw_parameter(panel, ended, parameter)
@@ -120,7 +142,9 @@ def draw_tuning(ended: Mapping[str, Sequence[Trial]], space: Space) -> "Figure":
     return figure
 
 
-def draw_search(axes: "Axes", ended: Mapping[str, Sequence[Trial]]) -> None:
+def draw_search(
+    axes: "Axes", ended: Mapping[str, Sequence[Trial]], reference: float | None = None
+) -> None:
     """Draw the lowest validation error so far against what the search has cost."""
     top = max((trial.fidelity for found in ended.values() for trial in found), default=1.0)
     for method, found in ended.items():
@@ -136,6 +160,8 @@ def draw_search(axes: "Axes", ended: Mapping[str, Sequence[Trial]]) -> None:
                 color=COLOURS[method],
                 label=f"{TITLES[method]}: lowest with {share(top)}",
             )
+    if reference is not None:
+        axes.axhline(100 * reference, color="0.4", linestyle="--", label="the recipe's own values")
     axes.set_xlabel("cost, in trials with all iterations")
     axes.set_ylabel("validation error, %")
     axes.set_title("small and faint: trials with fewer iterations", loc="left", fontsize=10)
@@ -163,7 +189,7 @@ def draw_parameter(
         axes.set_xticks([], minor=True)
         axes.margins(x=0.15)
     else:
-        axes.set_xlim(parameter.low, parameter.high)
+        _fit(axes, parameter)
     axes.set_xlabel(path)
     _clean(axes, everything)
 
@@ -187,6 +213,21 @@ def _dots(
         marker=MARKERS[method],
         linewidths=0,
     )
+
+
+def _fit(axes: "Axes", parameter: Range) -> None:
+    """Show the whole range of a parameter, with few numbers below."""
+    low, high = parameter.low, parameter.high
+    if not parameter.log:
+        axes.set_xlim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+        return
+    axes.set_xlim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
+    if high / low < 100:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5, 10)]
+        ticks = sorted({tick for tick in ticks if low <= tick <= high})
+        axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
 
 
 def _clean(axes: "Axes", trials: Sequence[Trial]) -> None:

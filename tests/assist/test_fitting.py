@@ -1,5 +1,6 @@
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from invint.assist import Fitted, Onlooker, Plan, Wish, fit_folder
 from invint.cli.fit import fit
+from invint.data.arrays import load_arrays
 from invint.errors import ConfigError, DataError, Interrupted
 from invint.export import load_model
 from invint.run import Watch
@@ -25,15 +27,15 @@ from invint.run.models import predict
 from invint.study.records import read_predictions
 from invint.study.statistics import BETTER
 
-PLAN = Plan(side=20, batch_size=32, steps=60, seeds=1)
+PLAN = Plan(side=16, batch_size=32, steps=45, seeds=1)
 SHORT = Plan(side=16, batch_size=16, steps=2, seeds=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("invint.report.networks.IMAGES", 80)
+        patch.setattr("invint.report.networks.IMAGES", 24)
         yield
 
 
@@ -103,8 +105,6 @@ def test_groups_of_a_table_are_never_divided(tmp_path: Path) -> None:
     run = fitted.findings.best
     assert run.folder is not None
     subset = json.loads((run.folder / "subset.json").read_text())
-    from invint.data.arrays import load_arrays
-
     train = load_arrays(tmp_path / "out" / "slides.npz").train
     assert train.groups is not None
     learnt, chosen_by = (

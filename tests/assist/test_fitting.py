@@ -193,7 +193,7 @@ def test_the_command_measures_trains_and_prints_the_advice(tmp_path: Path) -> No
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "measuring how fast this machine is" in result.stderr
-    assert "16 x 16 pixels, 30 steps, 1 seed(s)" in result.stderr
+    assert "16 x 16 pixels, 30 steps, 1 seed for each network" in result.stderr
     assert result.stdout.startswith("The networks\nright answers")
     assert "The time was too short for a whole training" in result.stdout
     assert "One seed: another start or split may come out otherwise" in result.stdout

@@ -103,9 +103,10 @@ def comparison_line(comparison: Comparison, *, groups: bool) -> str:
     points = 100 * abs(comparison.difference.mean)
     kind = "fewer" if comparison.difference.mean < 0 else "more"
     what = f"{points:.1f} percentage points {kind} errors" if points else "as many errors"
-    units = "groups of test images" if groups else "test images"
+    unit = "group of test images" if groups else "test image"
     counts = (
-        f"right more often on {comparison.better:,} {units}, less often on {comparison.worse:,}"
+        f"right more often on {counted(comparison.better, unit)}, less often on "
+        f"{comparison.worse:,}"
     )
     chance = f"{_interval(comparison.difference)}; {counts}, p = {comparison.p_value:.2g}"
     if comparison.verdict == UNDECIDED:
@@ -118,7 +119,7 @@ def _interval(difference: Difference) -> str:
     if difference.low is None or difference.high is None:
         return "one seed"
     low, high = 100 * difference.low, 100 * difference.high
-    return f"95 % interval {low:+.1f} to {high:+.1f} over {difference.pairs} seeds"
+    return f"95 % interval {low:+.1f} to {high:+.1f} over {counted(difference.pairs, 'seed')}"
 
 
 def turned_line(findings: Findings) -> str:
@@ -142,7 +143,7 @@ def summary_line(findings: Findings) -> str:
     """Say in one sentence what to do."""
     verdict = findings.comparisons[0].verdict
     own = {each.recipe: each for each in findings.standings}
-    gained = own[ORDINARY].turned - own[INVARIANT].turned
+    steady = min(findings.standings, key=lambda each: each.turned)
     if findings.confusions:
         return (
             "In short: some classes here differ by their orientation, which an invariant network "
@@ -155,10 +156,10 @@ def summary_line(findings: Findings) -> str:
             "In short: rotation invariance costs accuracy on these images as they are. Use it only "
             "if yours will come turned."
         )
-    if gained > LARGE:
+    if own[ORDINARY].turned - steady.turned > LARGE:
         return (
             "In short: on images as they are, nothing speaks for or against invariance. If yours "
-            "may come turned, use the integrated network; otherwise the ordinary one will do."
+            f"may come turned, use the {NAMES[steady.recipe]}; otherwise the ordinary one will do."
         )
     return (
         "In short: nothing was shown for or against invariance here; the simplest network will do."
@@ -191,24 +192,26 @@ def saved_line(findings: Findings) -> str:
     tied = [each for each in findings.standings if each.validation == chosen.validation]
     why = "the lowest error on the validation images"
     if len(tied) > 1:
-        why += f", shared by {len(tied)} networks: of these the one that bears turning best"
+        why += f", shared by {len(tied)} networks: of these the one made for turned images"
     return (
-        f"The {NAMES[run.recipe]}, seed {run.seed}: {why} "
-        f"({percent(chosen.validation)}). On the test images it makes {percent(run.error)} errors."
+        f"The {NAMES[run.recipe]}, seed {run.seed}: {why} ({percent(chosen.validation)}). It is "
+        f"wrong on {percent(run.error)} of the test images. The others are kept in the folder "
+        "runs; `invint export` makes a file of one."
     )
 
 
 def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
     """Say what the figures do not show."""
+    own = dataset.validation
+    by = "a fifth of these" if own is None else f"{len(own):,} of the folder's own"
     lines = [
-        f"{len(dataset.test):,} test images of {plan.side} x {plan.side} pixels, never used to "
-        f"choose anything; {len(dataset.train):,} to learn from, a fifth of them to choose by "
-        "unless the folder has its own; each network trained for "
-        f"{plan.steps:,} steps, {plan.seeds} time(s).",
+        f"{counted(len(dataset.test), 'test image')} of {plan.side} x {plan.side} pixels, never "
+        f"used to choose anything; {len(dataset.train):,} to learn from, {by} to choose by; each "
+        f"network trained with {counted(plan.seeds, 'seed')}, {counted(plan.steps, 'step')} each.",
         "Turned images are masked with the inscribed disc, which takes the corners away.",
     ]
     if len(dataset.test) < FEW:
-        lines.append("So few test images show large differences only.")
+        lines.append("So few test images show only large differences.")
     if plan.seeds == 1:
         lines.append(
             "One seed: another start or split may come out otherwise; give more --minutes."
@@ -216,6 +219,13 @@ def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
     if not plan.whole:
         lines.append("The time was too short for a whole training; give more --minutes.")
     return lines
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a number with its unit in the singular or plural: the first word takes the s."""
+    first, _, rest = unit.partition(" of ")
+    words = f"{first}{'' if number == 1 else 's'}" + (f" of {rest}" if rest else "")
+    return f"{number:,} {words}"
 
 
 def percent(share: float) -> str:

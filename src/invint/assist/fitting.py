@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from invint.assist.advice import Findings, advice, as_text, find_out
+from invint.assist.advice import (
+    Findings,
+    advice,
+    as_text,
+    confusion_lines,
+    counted,
+    find_out,
+    summary_line,
+)
 from invint.assist.comparison import standings
 from invint.assist.plan import (
     LADDER,
@@ -187,8 +195,8 @@ def _measured_plan(wish: Wish, found: Scan, onlooker: Onlooker) -> Plan:
     sides = [wish.side] if wish.side else candidate_sides(found.shape.side)
     plan = make_plan(images, sides, 60 * wish.minutes, clock)
     onlooker.say(
-        f"{plan.side} x {plan.side} pixels, {plan.steps:,} steps, {plan.seeds} seed(s) for each "
-        f"network: about {plan.seconds / 60:.1f} minutes"
+        f"{plan.side} x {plan.side} pixels, {counted(plan.steps, 'step')}, "
+        f"{counted(plan.seeds, 'seed')} for each network: about {plan.seconds / 60:.1f} minutes"
     )
     return plan
 
@@ -282,7 +290,8 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
     text = as_text(sections)
     files["advice"], files["report"] = out / "advice.txt", out / "report.html"
     write_whole(files["advice"], text)
-    lines = [line for heading, lines in sections[1:] for line in lines]
+    lines = [summary_line(findings), *confusion_lines(findings, dataset.class_names)]
+    lines.append("advice.txt, beside this page, says what this rests on")
     title = f"{dataset.name.partition(':')[2]}: does rotation invariance help?"
     write_report(runs, files["report"], title=title, load=lambda _: dataset, notes=lines)
     return Fitted(plan, findings, text, files)

@@ -1,4 +1,5 @@
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from study.tiny_runs import place_in, tiny
 from typer.testing import CliRunner, Result
 
 from invint.cli import main
-from invint.cli.study import duration, study, study_table
+from invint.cli.study import Whole, duration, study, study_table
 from invint.errors import InvintError
-from invint.study.engine import one_by_one
+from invint.study.engine import Outcome, one_by_one
 from invint.study.estimate import Speed
 from invint.study.records import find_runs, read_records
 
@@ -149,6 +150,28 @@ def test_a_stopped_study_says_how_to_go_on(
     assert end.value.code == 130
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == ("invint: stopped with 0 of 40 runs done; the same command goes on from there")
+
+
+def test_the_bar_follows_the_logs_of_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.modules["invint.cli.study"], "LOOK", 0.01)
+    place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
+    place.folder(cells[0]).mkdir(parents=True)
+    log = place.folder(cells[0]) / "log.jsonl"
+    log.write_text('{"epoch": 1.0, "step": 1}\n')
+    with Whole(cells, place).shown() as bar:
+        task = bar.progress.tasks[0]
+        assert (task.completed, task.total) == (1, 12)
+        with log.open("a") as file:
+            file.write('{"epoch": 2.0, "step": 3}\n')
+        deadline = time.monotonic() + 5
+        while task.completed < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert task.completed == 3
+        bar.finish(Outcome(cells[0], place.folder(cells[0]), error=0.125))
+        assert (task.completed, task.description) == (6, "1 of 2 runs")
+    assert "digits/cnn, 50 images, seed 0: 12.50% error" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from study.tiny_runs import place_in, tiny, weights
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, RunError
 from invint.run import Execution
 from invint.run.folder import RunFolder
 from invint.study import cluster
@@ -165,6 +165,36 @@ def test_missing_dask_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("importlib.import_module", without)
     with pytest.raises(ConfigError, match=r"--engine dask: needs distributed; pip install 'invint"):
         list(on_cluster([tiny()], place_in(tmp_path)))
+
+
+class _Future:
+    """Ends as a run does whose workers or scheduler are gone."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def cancelled(self) -> bool:
+        return self.error is None
+
+    def result(self) -> None:
+        raise self.error or RuntimeError
+
+
+def test_a_run_that_loses_every_worker_is_given_up(tmp_path: Path) -> None:
+    place, cell = place_in(tmp_path), tiny()
+    killed = distributed.KilledWorker("a run", "a worker", 3)
+    outcome = cluster._outcome(_Future(killed), cell, place)
+    folder = place.folder(cell)
+    assert outcome.problem == (
+        f"{folder}: several workers were lost over it; is there enough memory for it?"
+    )
+    broken = cluster._outcome(_Future(ImportError("no invint here")), cell, place)
+    assert broken.problem == f"{folder}: ImportError: no invint here"
+
+
+def test_a_lost_scheduler_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="the Dask scheduler was lost; finished runs are kept"):
+        cluster._outcome(_Future(None), tiny(), place_in(tmp_path))
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:

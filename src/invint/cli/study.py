@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -78,7 +78,7 @@ def study(  # noqa: PLR0913
         )
 
 
-Engine = Callable[[Sequence[Cell], Place, "Whole"], Iterator[Outcome]]
+Engine = Callable[[Sequence[Cell], Place, "Whole"], Generator[Outcome, None, None]]
 
 
 def _engine(name: str, jobs: int, address: str | None) -> Engine:
@@ -197,7 +197,7 @@ def _carry_out(cells: Sequence[Cell], place: Place, engine: Engine) -> list[Outc
         with (
             _terminable(),
             bar.shown(),
-            closing(engine(place.unfinished(cells), place, bar)) as outcomes,  # type: ignore[type-var]
+            closing(engine(place.unfinished(cells), place, bar)) as outcomes,
         ):
             for outcome in outcomes:
                 bar.finish(outcome)

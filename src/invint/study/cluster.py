@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ def on_cluster(
     jobs: int = 1,
     address: str | None = None,
     note: Note = silent,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Carry out runs on a Dask cluster.
 
     A lost worker costs its run what was done since the last checkpoint: Dask gives the run to
@@ -107,7 +107,7 @@ def _carried_out(
     own: bool,
     resources: dict[str, float] | None,
     note: Note,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     distributed = needed("distributed", "--engine dask", "cluster")
     waiting, runs = Waiting(cells, note), dict[str, Cell]()
     pending = distributed.as_completed()

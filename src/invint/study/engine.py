@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -146,7 +146,7 @@ def one_by_one(
     place: Place,
     watch: Callable[[Cell], Watch] | None = None,
     note: Note = silent,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Carry out runs in this process.
 
     Args:
@@ -165,7 +165,7 @@ def one_by_one(
 
 def side_by_side(
     cells: Sequence[Cell], place: Place, jobs: int, note: Note = silent
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Carry out runs in several processes of this machine, which share its cores and GPUs.
 
     A process that is lost costs its run what was done since the last checkpoint.

@@ -1,16 +1,13 @@
 """Invariant integration for image classification: exact rotation invariance on plain tensors."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from invint.errors import ConfigError, InvintError, ShapeError
 from invint.groups import Cyclic, Dihedral, Group, parse_group
 from invint.models import create_model, list_models
 
-if TYPE_CHECKING:
-    from invint.estimator import InvariantClassifier as InvariantClassifier
-
-from invint.version import __version__ as __version__
-
+__version__ = "0.1.0"
 __all__ = [
     "ConfigError",
     "Cyclic",
@@ -28,9 +25,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the scikit-learn classifier when it is asked for; it is slow to import."""
     if name == "InvariantClassifier":
-        from invint.estimator import InvariantClassifier
-
-        return InvariantClassifier
+        return import_module("invint.estimator").InvariantClassifier
     raise AttributeError(f"module 'invint' has no attribute {name!r}")
 
 

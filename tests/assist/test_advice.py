@@ -1,6 +1,7 @@
 """What the advice says, for runs written by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,9 +160,9 @@ def test_confused_classes_are_named_with_their_counts(tmp_path: Path) -> None:
     (pair,) = confused(pick(found, "local-ws"), pick(found, "cnn"))
     assert (pair.classes, pair.count, pair.other) == ((0, 1), 24, 1)
     findings = find_out(found, data(LABELS))
-    (line,) = confusion_lines(findings, data(LABELS).class_names)
+    (line,) = confusion_lines(findings, data(LABELS).class_names, PLAN)
     assert line.startswith("cat and dog: confused 24 times by the integrated network, 1 by the")
-    assert "differ by their orientation" in summary_line(findings)
+    assert "differ by their orientation" in summary_line(findings, PLAN)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,8 @@ def test_the_summary_says_no_more_than_was_shown(
     wrong: dict[str, range], turned: float, expected: str, tmp_path: Path
 ) -> None:
     findings = find_out(four(tmp_path, wrong, turned=turned), data(LABELS))
-    assert expected in summary_line(findings)
-    assert "No pair of classes" in confusion_lines(findings, ("cat", "dog", "owl"))[0]
+    assert expected in summary_line(findings, PLAN)
+    assert "No pair of classes" in confusion_lines(findings, ("cat", "dog", "owl"), PLAN)[0]
 
 
 def test_a_cost_is_called_a_cost(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_cost_is_called_a_cost(tmp_path: Path) -> None:
     findings = find_out(standings(runs), data(labels))
     assert findings.comparisons[0].verdict == WORSE
     assert findings.confusions == ()
-    assert "costs accuracy on these images as they are" in summary_line(findings)
+    assert "costs accuracy on these images as they are" in summary_line(findings, PLAN)
 
 
 def test_what_turning_does_is_said_where_upright_shows_nothing(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_what_turning_does_is_said_where_upright_shows_nothing(tmp_path: Path) -
         for name in NAMES
     ]
     findings = find_out(standings(runs), data(LABELS))
-    assert "use the steerable network with pooling; otherwise" in summary_line(findings)
+    assert "use the steerable network with pooling; otherwise" in summary_line(findings, PLAN)
     text = as_text(advice(findings, data(LABELS), PLAN))
     assert "the ordinary network is right on 40.0 %, trained on turned copies on 40.0 %" in text
     assert "Compared with the ordinary network, no difference is shown (both make as many" in text
@@ -210,6 +211,16 @@ def test_what_turning_does_is_said_where_upright_shows_nothing(tmp_path: Path) -
     few = torch.tensor([0, 1, 2] * 5)
     cautious = as_text(advice(findings, data(few), PLAN))
     assert "So few test images show only large differences" in cautious
+
+
+def test_nothing_is_concluded_from_networks_that_had_no_time(tmp_path: Path) -> None:
+    short = replace(PLAN, steps=30, whole=False)
+    findings = find_out(four(tmp_path, {"fit/local-ws": range(24)}), data(LABELS))
+    text = as_text(advice(findings, data(LABELS), short))
+    assert "In short: the networks had no time to learn, and nothing should be concluded" in text
+    assert "After so short a training this need not mean anything." in text
+    assert "do not use" not in text
+    assert "differ by their orientation" not in text
 
 
 def test_lost_predictions_are_explained(tmp_path: Path) -> None:

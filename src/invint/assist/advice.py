@@ -72,10 +72,10 @@ def advice(findings: Findings, dataset: Dataset, plan: Plan) -> list[tuple[str, 
                 comparison_line(with_ordinary, groups=groups),
                 *(comparison_line(each, groups=groups) for each in others),
                 turned_line(findings),
-                summary_line(findings),
+                summary_line(findings, plan),
             ],
         ),
-        ("Where it is the wrong tool", confusion_lines(findings, dataset.class_names)),
+        ("Where it is the wrong tool", confusion_lines(findings, dataset.class_names, plan)),
         ("What was saved", [saved_line(findings)]),
         ("How far to trust this", caution_lines(dataset, plan)),
     ]
@@ -139,8 +139,13 @@ def turned_line(findings: Findings) -> str:
     return text
 
 
-def summary_line(findings: Findings) -> str:
+def summary_line(findings: Findings, plan: Plan) -> str:
     """Say in one sentence what to do."""
+    if not plan.whole:
+        return (
+            "In short: the networks had no time to learn, and nothing should be concluded from "
+            "them; give more --minutes."
+        )
     verdict = findings.comparisons[0].verdict
     own = {each.recipe: each for each in findings.standings}
     steady = min(findings.standings, key=lambda each: each.turned)
@@ -166,7 +171,7 @@ def summary_line(findings: Findings) -> str:
     )
 
 
-def confusion_lines(findings: Findings, names: Sequence[str]) -> list[str]:
+def confusion_lines(findings: Findings, names: Sequence[str], plan: Plan) -> list[str]:
     """Name the classes that the integrated network confuses more often than the ordinary one."""
     if not findings.confusions:
         return [
@@ -174,12 +179,17 @@ def confusion_lines(findings: Findings, names: Sequence[str]) -> list[str]:
             "than by the ordinary one. With few test images that need not mean there is none."
         ]
     lines = []
+    meaning = (
+        "They may be turned copies of each other: do not use an invariant network to tell them "
+        "apart."
+        if plan.whole
+        else "After so short a training this need not mean anything."
+    )
     for each in findings.confusions[:SHOWN]:
         first, second = (names[number] for number in each.classes)
         lines.append(
             f"{first} and {second}: confused {each.count} times by the integrated network, "
-            f"{each.other} by the ordinary one (p = {each.p_value:.1g}). They may be turned copies "
-            "of each other: do not use an invariant network to tell them apart."
+            f"{each.other} by the ordinary one (p = {each.p_value:.1g}). {meaning}"
         )
     left = len(findings.confusions) - SHOWN
     return [*lines, f"and {left} more pairs, in the report"] if left > 0 else lines
@@ -217,7 +227,7 @@ def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
             "One seed: another start or split may come out otherwise; give more --minutes."
         )
     if not plan.whole:
-        lines.append("The time was too short for a whole training; give more --minutes.")
+        lines.append("The time was too short for a whole training.")
     return lines
 
 

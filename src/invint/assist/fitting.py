@@ -290,7 +290,7 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
     text = as_text(sections)
     files["advice"], files["report"] = out / "advice.txt", out / "report.html"
     write_whole(files["advice"], text)
-    lines = [summary_line(findings), *confusion_lines(findings, dataset.class_names)]
+    lines = [summary_line(findings, plan), *confusion_lines(findings, dataset.class_names, plan)]
     lines.append("advice.txt, beside this page, says what this rests on")
     title = f"{dataset.name.partition(':')[2]}: does rotation invariance help?"
     write_report(runs, files["report"], title=title, load=lambda _: dataset, notes=lines)

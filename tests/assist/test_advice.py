@@ -14,6 +14,7 @@ from invint.assist.advice import (
     NAMES,
     advice,
     as_text,
+    caution_lines,
     comparison_line,
     confusion_lines,
     counted,
@@ -230,6 +231,13 @@ def test_lost_predictions_are_explained(tmp_path: Path) -> None:
     (run.folder / "predictions.safetensors").unlink()
     with pytest.raises(RunError, match=r"predictions\.safetensors is gone"):
         find_out(found, data(LABELS))
+
+
+def test_rare_classes_are_pointed_out() -> None:
+    rare = torch.tensor([0] * 50 + [1] * 10)
+    assert "The largest class has 5 times the images" in "\n".join(caution_lines(data(rare), PLAN))
+    even = torch.tensor([0] * 20 + [1] * 10)
+    assert "The largest class" not in "\n".join(caution_lines(data(even), PLAN))
 
 
 def test_numbers_have_their_unit() -> None:

@@ -25,6 +25,7 @@ NAMES = {
 INVARIANT, ORDINARY, TURNED, POOLED = "fit/local-ws", "fit/cnn", "fit/cnn-turned", "fit/pooling"
 FEW = 100  # test images, below which little can be shown
 LARGE = 0.02  # difference of errors on turned images worth a sentence
+UNEVEN = 4  # times the images of the smallest class: worth a warning
 SHOWN = 5  # pairs of classes
 
 
@@ -222,6 +223,12 @@ def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
     ]
     if len(dataset.test) < FEW:
         lines.append("So few test images show only large differences.")
+    counts = dataset.train.labels.bincount().tolist()
+    if max(counts) > UNEVEN * min(counts):
+        lines.append(
+            f"The largest class has {max(counts) / min(counts):.0f} times the images of the "
+            "smallest: the errors of rare classes weigh little in all figures here."
+        )
     if plan.seeds == 1:
         lines.append(
             "One seed: another start or split may come out otherwise; give more --minutes."

@@ -2,8 +2,6 @@
 
 import math
 import multiprocessing
-import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, RunError
 from invint.extras import needed
+from invint.study.engine import end_with_parent
 from invint.study.space import OWNER, Configuration, Space, parameter_space, rounded
 from invint.study.trials import Journal, Measured, Trial
 
@@ -327,18 +326,6 @@ def processes(jobs: int) -> Iterator[Executor]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def end_with_parent() -> None:
-    """Let this process die with the one that started it, even if that was killed."""
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

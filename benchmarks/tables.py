@@ -6,10 +6,15 @@ usage: python benchmarks/tables.py
 import json
 from typing import Any
 
+import batches
 import heads
 import layers
 from record import ROOT, markdown_table, publish
 
+from invint.study.records import read_records
+from invint.study.tables import tables_by_data
+
+STUDIES = ("digits-demo", "digits-selection")
 KERNELS = {
     "plain path, compiled": "heads-cuda-plain",
     "kernel by rows": "heads-cuda-triton-rows",
@@ -56,6 +61,12 @@ def heads_cuda() -> list[dict[str, Any]]:
     return measured + rest
 
 
+def study(name: str) -> str:
+    """Return the table of the runs of a study."""
+    (table,) = tables_by_data(read_records(ROOT / "results" / f"{name}.json"))
+    return table.markdown()
+
+
 def main() -> None:
     """Write every table."""
     tables = {
@@ -65,7 +76,9 @@ def main() -> None:
         "heads-cpu": heads.table(rows_of("heads-cpu")),
         "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
+        "batches-cuda": batches.table(rows_of("batches-cuda")),
     }
+    tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():
         print(name, publish(name, text))
 

@@ -104,11 +104,25 @@ def test_what_fails_on_a_worker_is_its_outcome(client: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_cluster_of_its_own_is_started_and_closed(tmp_path: Path) -> None:
-    place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
+def test_a_cluster_of_its_own_offers_the_gpus_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers find no GPU, and use the CPU; but each run has asked for one."""
+    asked_for: list[object] = []
+
+    def heard(*arguments: Any) -> dict[str, float] | None:
+        asked_for.append(resources(*arguments))
+        return resources(*arguments)
+
+    resources = cluster._resources
+    monkeypatch.setattr(cluster, "_resources", heard)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    place = Place(runs=tmp_path / "runs", execution=Execution(threads=1))
+    cells = [tiny(seed=0), tiny(seed=1)]
     outcomes = list(on_cluster(cells, place, jobs=2))
-    assert {outcome.cell for outcome in outcomes} == set(cells)
+    assert {(outcome.cell, outcome.problem) for outcome in outcomes} == {(c, "") for c in cells}
     assert place.unfinished(cells) == []
+    assert asked_for == [{"GPU": 1}]
 
 
 class _Scheduler:

@@ -176,35 +176,47 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             network = self._build(part).to(device)
             objective = Objective(network, reg=1e-3, elastic=1e-7, class_weights=weights).to(device)
             optimizer = make_optimizer(network, "adam", lr=self.lr)
-            mean, std = self._normal
-            batches = Batches(
-                part,
-                batch_size=self.batch_size,
-                seed=seed,
-                augment=tuple(self.augment),
-                mean=mean,
-                std=std,
-                device=device,
-            )
-            meter = Meter(device)
-            self.loss_curve_ = []
-            marks = sorted({self.steps * tenth // 10 for tenth in range(11)})
-            for start, stop in pairwise(marks):
-                fit(
-                    objective,
-                    optimizer,
-                    batches,
-                    steps=range(start, stop),
-                    rate=self._rate,
-                    meter=meter,
-                )
-                self.loss_curve_.append(meter.read()["loss"])
+            self.loss_curve_ = self._learn(objective, optimizer, self._batches(part, seed), device)
         if not math.isfinite(self.loss_curve_[-1]):
             raise ConfigError(
                 "InvariantClassifier: the loss is no number any more; try a smaller lr than "
                 f"{self.lr:g}"
             )
         self.network_ = network.cpu().eval()
+
+    def _batches(self, part: Part, seed: int) -> Batches:
+        mean, std = self._normal
+        return Batches(
+            part,
+            batch_size=self.batch_size,
+            seed=seed,
+            augment=tuple(self.augment),
+            mean=mean,
+            std=std,
+            device=self._execution.torch_device,
+        )
+
+    def _learn(
+        self,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        batches: Batches,
+        device: torch.device,
+    ) -> list[float]:
+        """Make all steps; return the mean loss of each tenth of them."""
+        meter, losses = Meter(device), []
+        marks = sorted({self.steps * tenth // 10 for tenth in range(11)})
+        for start, stop in pairwise(marks):
+            fit(
+                objective,
+                optimizer,
+                batches,
+                steps=range(start, stop),
+                rate=self._rate,
+                meter=meter,
+            )
+            losses.append(meter.read()["loss"])
+        return losses
 
     def _seed(self) -> int:
         state = self.random_state

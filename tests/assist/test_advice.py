@@ -219,9 +219,20 @@ def test_nothing_is_concluded_from_networks_that_had_no_time(tmp_path: Path) -> 
     findings = find_out(four(tmp_path, {"fit/local-ws": range(24)}), data(LABELS))
     text = as_text(advice(findings, data(LABELS), short))
     assert "In short: the networks had no time to learn, and nothing should be concluded" in text
-    assert "After so short a training this need not mean anything." in text
+    assert "Networks that have not learned show nothing by it." in text
     assert "do not use" not in text
     assert "differ by their orientation" not in text
+
+
+def test_nothing_is_concluded_from_networks_that_guess(tmp_path: Path) -> None:
+    wrong = {name: range(60) for name in NAMES} | {"fit/cnn": range(30)}
+    few = torch.tensor([0, 1] * 30)
+    runs = [record(tmp_path, name, changed(few, wrong[name]), few) for name in NAMES]
+    findings = find_out(standings(runs), data(few))
+    assert not findings.learned
+    assert "no network does better than always naming the largest" in summary_line(findings, PLAN)
+    lines = confusion_lines(findings, ("cat", "dog"), PLAN)
+    assert lines[0].endswith("Networks that have not learned show nothing by it.")
 
 
 def test_lost_predictions_are_explained(tmp_path: Path) -> None:

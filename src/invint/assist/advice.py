@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from invint.assist.comparison import (
     Comparison,
     Standing,
+    beats_guessing,
     best_run,
     compare,
     compare_turned,
@@ -39,6 +40,7 @@ class Findings:
         confusions: Pairs of classes it confuses more often than the ordinary one.
         turned: Difference to the ordinary network on turned images.
         best: The run chosen by validation.
+        learned: Whether the best network does better than guessing.
     """
 
     standings: tuple[Standing, ...]
@@ -46,6 +48,7 @@ class Findings:
     confusions: tuple[Excess, ...]
     turned: Difference | None
     best: RunRecord
+    learned: bool = True
 
 
 def find_out(standings: Sequence[Standing], dataset: Dataset) -> Findings:
@@ -58,6 +61,7 @@ def find_out(standings: Sequence[Standing], dataset: Dataset) -> Findings:
         tuple(confused(first, own[ORDINARY])),
         compare_turned(first, own[ORDINARY]),
         best_run(standings),
+        beats_guessing(standings, dataset.test),
     )
 
 
@@ -147,6 +151,11 @@ def summary_line(findings: Findings, plan: Plan) -> str:
             "In short: the networks had no time to learn, and nothing should be concluded from "
             "them; give more --minutes."
         )
+    if not findings.learned:
+        return (
+            "In short: no network does better than always naming the largest class, so nothing "
+            "should be concluded; look at the labels, or add images."
+        )
     verdict = findings.comparisons[0].verdict
     own = {each.recipe: each for each in findings.standings}
     steady = min(findings.standings, key=lambda each: each.turned)
@@ -183,8 +192,8 @@ def confusion_lines(findings: Findings, names: Sequence[str], plan: Plan) -> lis
     meaning = (
         "They may be turned copies of each other: do not use an invariant network to tell them "
         "apart."
-        if plan.whole
-        else "After so short a training this need not mean anything."
+        if plan.whole and findings.learned
+        else "Networks that have not learned show nothing by it."
     )
     for each in findings.confusions[:SHOWN]:
         first, second = (names[number] for number in each.classes)

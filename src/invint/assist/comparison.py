@@ -122,6 +122,16 @@ def best_run(standing: Sequence[Standing]) -> RunRecord:
     return min(best.runs, key=lambda run: (validation_error(run), run.seed))
 
 
+def beats_guessing(standing: Sequence[Standing], test: Part) -> bool:
+    """Tell whether the best network is right more often than naming the largest class would be."""
+    from scipy.stats import binomtest  # slow to import
+
+    images, largest = len(test), int(test.labels.bincount().max())
+    right = round((1 - min(each.error for each in standing)) * images)
+    found = binomtest(right, images, largest / images, alternative="greater")
+    return bool(found.pvalue < LEVEL)
+
+
 def compare(first: Standing, second: Standing, test: Part) -> Comparison:
     """Compare the errors of two networks on test images as they are."""
     errors = [{run.pair: run.error for run in each.runs} for each in (first, second)]

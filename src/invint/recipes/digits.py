@@ -1,7 +1,9 @@
 """Digits: small networks that two CPU cores train in seconds. The numbers are ours.
 
-One set of hyper-parameters for all networks, chosen once on validation images: a comparison in
-which only one side was tuned is worth nothing.
+One set of hyper-parameters for all networks: a comparison in which only one side was tuned is worth
+nothing. Learning rates from 3e-3 to 3e-2 and dropout 0 and 0.1 were compared on 200 validation
+images with the plain network, pooling and Local-WS, one seed; all three did best, or as well as
+with anything else, at 1e-2 without dropout.
 """
 
 from dataclasses import replace
@@ -14,7 +16,7 @@ def pooling() -> Recipe:
     return Recipe(
         name="digits/pooling",
         data=DataChoice(name="digits", augment=("rotate",)),
-        model=ModelChoice(name="sfcnn-small", head="max", dropout=0.1),
+        model=ModelChoice(name="sfcnn-small", head="max", dropout=0.0),
         train=TrainChoice(
             epochs=20, batch_size=64, lr=1e-2, lr_decay=0.3, lr_decay_epochs=(10,), reg=1e-3
         ),
@@ -25,7 +27,7 @@ def cnn() -> Recipe:
     """Small plain network of equal parameters, with rotated copies."""
     base = pooling()
     data = replace(base.data, test_turns=16)
-    model = ModelChoice(name="cnn-small", dropout=0.1)
+    model = ModelChoice(name="cnn-small", dropout=0.0)
     return replace(base, name="digits/cnn", data=data, model=model)
 
 

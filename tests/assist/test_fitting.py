@@ -211,6 +211,7 @@ def test_wrong_wishes_are_one_line(tmp_path: Path) -> None:
     write(root / "0", digit_pictures(0, count=3))
     with pytest.raises(DataError, match="at least two classes, found only '0'"):
         fit_folder(Wish(folder=root), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
     write(root / "1", digit_pictures(1, count=1))
     with pytest.raises(DataError, match="class '1' has too few pictures"):
         fit_folder(Wish(folder=root), tmp_path / "out", plan=SHORT)

@@ -31,6 +31,7 @@ from invint.data.arrays import load_arrays
 from invint.data.cache import Progress
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder
+from invint.data.layout import read_layout
 from invint.data.pictures import shown
 from invint.data.scan import Scan, refuse, scan
 from invint.data.subsets import split
@@ -122,6 +123,7 @@ def fit_folder(
         onlooker: Hears of the progress.
     """
     onlooker = onlooker or Onlooker()
+    read_layout(wish.folder)  # refuses what holds no classes before anything is written
     _check_out(wish.folder, out)
     begun = _begun(out, wish)
     found = _scanned(wish, onlooker)

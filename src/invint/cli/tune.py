@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ from invint.errors import ConfigError, RunError
 from invint.recipes import RECIPES, Recipe
 from invint.recipes.files import write_recipe
 from invint.run import Execution
+from invint.study.cluster import cluster_executor
 from invint.study.engine import Place
 from invint.study.space import OWNER, Space, search_space
 from invint.study.trials import Journal, Measured, Trial, best_trial, cost
@@ -59,6 +60,8 @@ def tune(  # noqa: PLR0913
         bool, typer.Option(help="Train the recipe's own values too, once, outside the budget.")
     ] = True,
     jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
+    engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Dask scheduler.")] = None,
     runs: Annotated[Path, typer.Option(help="Where the folders of trials are.")] = Path("tuning"),
     data_dir: DataDir = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
@@ -83,21 +86,27 @@ def tune(  # noqa: PLR0913
         raise ConfigError(f"--compare {compare}: there is random")
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: expected 1 or more")
-    if threads is None and jobs > 1:
+    if engine not in ("local", "dask"):
+        raise ConfigError(f"--engine {engine}: there are local and dask")
+    if threads is None and jobs > 1 and address is None:
         threads = max(1, (os.cpu_count() or 1) // jobs)
     execution = Execution(device=device, threads=threads)
+    place = Place(runs=runs.resolve(), data_dir=data_dir, execution=execution)
     tuning = Tuning(
         recipe=chosen,
         base=recipe if recipe in RECIPES else str(Path(recipe).resolve()),
         space=search_space(chosen),
         seed=seed,
         scales=scales,
-        place=Place(runs=runs, data_dir=data_dir, execution=execution),
+        place=place,
         out=_recipe_file(out, chosen),
         keep_weights=keep_weights,
         reference=reference,
     )
-    tuning.complete(Budget(trials=trials, hours=hours), jobs, compare=compare is not None)
+    budget = Budget(trials=trials, hours=hours)
+    on_cluster = engine == "dask" or address is not None
+    workers = cluster_executor(place, jobs=jobs, address=address) if on_cluster else processes(jobs)
+    tuning.complete(budget, workers, jobs, compare=compare is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +130,14 @@ class Tuning:
             recipe=self.recipe, seed=self.seed, place=self.place, keep_weights=self.keep_weights
         )
 
-    def complete(self, budget: Budget, jobs: int, *, compare: bool) -> None:
+    def complete(
+        self,
+        budget: Budget,
+        workers: AbstractContextManager[Executor],
+        jobs: int,
+        *,
+        compare: bool,
+    ) -> None:
         """Spend the budget, show what was found and write it."""
         arguments = (self.recipe, self.seed, self.scales, self.space)
         folder = tuning_folder(self.place.runs, *arguments)
@@ -135,7 +151,7 @@ class Tuning:
                 space=[each.path for each in self.space],
             )
             ended = {}
-            with processes(jobs) as executor:
+            with workers as executor:
                 ended["bohb"] = self.search("bohb", folder.path, budget, executor, jobs)
                 if compare:
                     number = math.ceil(cost(ended["bohb"]) / self.scales[1] - 1e-9)

@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,23 @@ def on_cluster(
         client = connected(stack, place, jobs=min(jobs, len(cells)), address=address)
         resources = _resources(client, place, note)
         yield from _carried_out(client, cells, place, address is None, resources, note)
+
+
+@contextmanager
+def cluster_executor(
+    place: Place, *, jobs: int = 1, address: str | None = None
+) -> Iterator[Executor]:
+    """Give what carries out calls on a Dask cluster, as a pool of processes would.
+
+    Args:
+        place: Whether the calls want a GPU.
+        jobs: Number of workers of a cluster on this machine.
+        address: Of the scheduler of another cluster, whose workers should have one thread each.
+    """
+    with ExitStack() as stack:
+        client = connected(stack, place, jobs=jobs, address=address)
+        resources = _resources(client, place, silent)
+        yield stack.enter_context(client.get_executor(pure=False, resources=resources))
 
 
 def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None) -> Any:

@@ -1,0 +1,28 @@
+"""Trials on a Dask cluster."""
+
+import os
+
+import pytest
+
+from invint.errors import ConfigError
+from invint.run import Execution
+from invint.study.cluster import cluster_executor
+from invint.study.engine import Place
+
+PLACE = Place(execution=Execution(device="cpu"))
+
+
+@pytest.mark.slow
+def test_calls_are_carried_out_in_processes_of_the_cluster() -> None:
+    with cluster_executor(PLACE, jobs=1) as executor:
+        first, second = (executor.submit(os.getpid).result() for _ in range(2))
+    assert first == second != os.getpid()
+
+
+def test_an_address_without_a_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("invint.study.cluster.CONNECT", 0.2)
+    with (
+        pytest.raises(ConfigError, match="no Dask scheduler answers there within"),
+        cluster_executor(PLACE, address="tcp://127.0.0.1:9"),
+    ):
+        pass

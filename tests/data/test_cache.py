@@ -188,7 +188,7 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache._Rows, "add", full)
+    monkeypatch.setattr(cache._Rows, "put", full)
     line = r"cache: cannot keep decoded pictures \(no space left on device\); make room there or"
     with pytest.raises(DataError, match=line):
         load_folder(root, cache=place)

@@ -7,13 +7,15 @@ none. Looking for changes takes names, sizes and times alone; no file is opened 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
+import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -46,8 +48,7 @@ Arrange = Callable[[Sequence["Seen"]], list[list[int]]]
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What one file turned out to be.
 
     Attributes:
@@ -231,15 +232,14 @@ def _build(
         if shape != guess:
             images.unlink()
             images, seen = _write(root, names, first, place, shape, progress)
-    written = [number for part in first for number in part if not seen[number].problem]
     parts = arrange(seen)
-    images = _reordered(images, written, [number for part in parts for number in part])
+    images = _reordered(images, _joined(first), _joined(parts))
     manifest = {
         **wanted,
         "shape": shape,
         "images": images.name,
         "parts": parts,
-        "files": [list(vars(one).values()) for one in seen],
+        "files": seen,
     }
     flush_folder(place)
     old = _named_by_manifest(place)
@@ -248,6 +248,10 @@ def _build(
         (place / old).unlink(missing_ok=True)  # who has it open may go on reading it
     mapped = np.load(images, mmap_mode="c", allow_pickle=False)
     return Decoded(_tensor(mapped), tuple(seen), parts, shape)
+
+
+def _joined(parts: list[list[int]]) -> list[int]:
+    return [number for part in parts for number in part]
 
 
 def _named_by_manifest(place: Path) -> str:
@@ -262,8 +266,8 @@ def _glanced(root: Path, one: Seen) -> Seen:
     try:
         image = open_picture(read_bytes(f"{root}/{one.path}")[0])
     except DataError as error:
-        return replace(one, problem=str(error))
-    return replace(one, width=image.width, height=image.height, mode=image.mode)
+        return one._replace(problem=str(error))
+    return one._replace(width=image.width, height=image.height, mode=image.mode)
 
 
 def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
@@ -278,13 +282,9 @@ def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
             image, side=shape.side, channels=shape.channels, sixteen_bit=shape.sixteen_bit
         )
     except DataError as error:
-        return replace(one, digest=digest, problem=str(error)), None
+        return one._replace(digest=digest, problem=str(error)), None
     stamp = (one.path, found.st_size, found.st_mtime_ns)
     return Seen(*stamp, digest, width, height, mode, reduced), pixels
-
-
-def _chunk(root: Path, some: Sequence[Seen], shape: Shape) -> list[tuple[Seen, Pixels | None]]:
-    return [_looked(root, one, shape) for one in some]
 
 
 def _write(
@@ -295,33 +295,28 @@ def _write(
     shape: Shape,
     progress: Progress | None,
 ) -> tuple[Path, list[Seen]]:
-    """Decode all files in the order of the parts, and write the good ones one after another."""
-    order = [number for part in parts for number in part]
+    """Decode all files in the order of the parts into rows; a row of a bad file stays black."""
+    order = _joined(parts)
     seen, done = list(names), 0
-    with _draft(place, shape) as rows:
-        for some in _in_threads(root, [names[number] for number in order], shape):
-            for one, pixels in some:
+    with _draft(place, shape, len(order)) as rows:
+        for some in _in_threads(root, [names[number] for number in order], rows):
+            for one in some:
                 seen[order[done]] = one
                 done += 1
-                if pixels is not None:
-                    rows.add(pixels[None])
             if progress is not None:
                 progress(done, len(order))
     return rows.path, seen
 
 
-def _in_threads(
-    root: Path, names: Sequence[Seen], shape: Shape
-) -> Iterator[list[tuple[Seen, Pixels | None]]]:
+def _in_threads(root: Path, names: Sequence[Seen], rows: "_Rows") -> Iterator[list[Seen]]:
     """Decode in threads, in order, only a few chunks ahead of who takes them."""
-    row_bytes = shape.channels * shape.side**2 * (2 if shape.sixteen_bit else 1)
-    size = max(1, min(CHUNK, CHUNK_BYTES // row_bytes))
+    size = rows.at_once(CHUNK)
     workers = min(processors(), 16)
-    ahead: deque[Future[list[tuple[Seen, Pixels | None]]]] = deque()
+    ahead: deque[Future[list[Seen]]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:
         for start in range(0, len(names), size):
-            ahead.append(pool.submit(_chunk, root, names[start : start + size], shape))
+            ahead.append(pool.submit(_chunk, root, names[start : start + size], rows, start))
             if len(ahead) > 2 * workers:
                 yield ahead.popleft().result()
         while ahead:
@@ -330,42 +325,60 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)
 
 
+def _chunk(root: Path, some: Sequence[Seen], rows: "_Rows", start: int) -> list[Seen]:
+    """Decode a few files into as many rows; whole chunks are written, as each write has a price."""
+    block = rows.black(len(some))
+    looked = []
+    for row, one in zip(block, some, strict=True):
+        found, pixels = _looked(root, one, rows.shape)
+        if pixels is not None:
+            row[:] = pixels
+        looked.append(found)
+    rows.put(start, block)
+    return looked
+
+
 def processors() -> int:
     """Return the number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Rows:
-    """Rows of a NumPy file that is written from front to back."""
+    """Rows of a NumPy file, written in any order and by several threads."""
 
-    def __init__(self, file: IO[bytes], path: Path, shape: Shape) -> None:
+    def __init__(self, file: IO[bytes], path: Path, shape: Shape, count: int) -> None:
         self.file, self.path, self.shape = file, path, shape
-        self.count = 0
-        self.header()
+        self.kind = np.dtype(np.uint16 if shape.sixteen_bit else np.uint8)
+        self.lock = threading.Lock()
+        whole = (count, *_row(shape))
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": self.kind.str, "fortran_order": False, "shape": whole}
+        )
+        self.begin, self.row_bytes = file.tell(), math.prod(whole[1:]) * self.kind.itemsize
+        file.truncate(self.begin + count * self.row_bytes)
 
-    def header(self) -> None:
-        """Write the header; it is as long for any number of rows."""
-        kind = np.dtype(np.uint16 if self.shape.sixteen_bit else np.uint8)
-        shape = (self.count, *_row(self.shape))
-        description = {"descr": kind.str, "fortran_order": False, "shape": shape}
-        self.file.seek(0)
-        np.lib.format.write_array_header_1_0(self.file, description)
+    def at_once(self, most: int) -> int:
+        """Return how many rows to write at a time, so that memory stays bounded."""
+        return max(1, min(most, CHUNK_BYTES // self.row_bytes))
 
-    def add(self, rows: NDArray[Any]) -> None:
-        """Append rows."""
-        self.file.write(np.ascontiguousarray(rows).data)
-        self.count += len(rows)
+    def black(self, count: int) -> NDArray[Any]:
+        """Return some rows in memory."""
+        return np.zeros((count, *_row(self.shape)), self.kind)
+
+    def put(self, start: int, rows: NDArray[Any]) -> None:
+        """Write rows from this one on."""
+        with self.lock:
+            self.file.seek(self.begin + start * self.row_bytes)
+            self.file.write(rows.data)
 
 
 @contextlib.contextmanager
-def _draft(place: Path, shape: Shape) -> Iterator[_Rows]:
+def _draft(place: Path, shape: Shape, count: int) -> Iterator[_Rows]:
     """Open a new file of rows: whole and on the disk afterwards, or not there."""
     descriptor, name = tempfile.mkstemp(dir=place, prefix="images-", suffix=".npy")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            rows = _Rows(file, Path(name), shape)
-            yield rows
-            rows.header()
+            yield _Rows(file, Path(name), shape, count)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -374,15 +387,15 @@ def _draft(place: Path, shape: Shape) -> Iterator[_Rows]:
 
 
 def _reordered(images: Path, written: list[int], wanted: list[int]) -> Path:
-    """Bring the rows of a file into another order, if they are not in it yet."""
+    """Bring the rows of a file into another order, or leave some out, if they are not so yet."""
     if written == wanted:
         return images
     old = np.load(images, mmap_mode="r", allow_pickle=False)
     place = {number: row for row, number in enumerate(written)}
     shape = Shape(old.shape[1], old.shape[3], old.dtype == np.uint16)
-    size = max(1, CHUNK_BYTES // max(1, old[:1].nbytes))
-    with _draft(images.parent, shape) as rows:
+    with _draft(images.parent, shape, len(wanted)) as rows:
+        size = rows.at_once(len(wanted) or 1)
         for start in range(0, len(wanted), size):
-            rows.add(old[[place[number] for number in wanted[start : start + size]]])
+            rows.put(start, old[[place[number] for number in wanted[start : start + size]]])
     images.unlink()
     return rows.path

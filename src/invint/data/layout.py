@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
 from invint.errors import DataError
@@ -29,8 +30,7 @@ LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed ov
 MAX_TABLE = 2**28  # bytes of a CSV file
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A picture file, not opened yet.
 
     Attributes:

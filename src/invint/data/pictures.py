@@ -8,6 +8,7 @@ import contextlib
 import os
 import stat
 import threading
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
     if data.rfind(ENDS.get(kind, b"")) < 0:
         raise DataError(f"is cut off: the end of the {kind} is missing; copy it anew")
     try:
-        image: Image.Image = _reader(kind)(BytesIO(data))
+        image: Image.Image = _readers()[kind](BytesIO(data))
     except Exception as error:  # readers of damaged headers raise whatever they stumble over
         raise DataError(
             f"has a damaged {kind} header ({_first_line(error)}); copy it anew"
@@ -200,8 +201,9 @@ def _guess(data: bytes) -> str:
     return "no picture"
 
 
-def _reader(kind: str) -> Any:
-    """Return Pillow's reader of one format: no other format is ever tried on the bytes."""
+@cache
+def _readers() -> dict[str, Any]:
+    """Return Pillow's reader of each format: no other one is ever tried on the bytes."""
     from PIL import (
         BmpImagePlugin,
         JpegImagePlugin,
@@ -216,7 +218,7 @@ def _reader(kind: str) -> Any:
         "BMP": BmpImagePlugin.BmpImageFile,
         "TIFF": TiffImagePlugin.TiffImageFile,
         "WebP": WebPImagePlugin.WebPImageFile,
-    }[kind]
+    }
 
 
 def _first_line(error: Exception) -> str:

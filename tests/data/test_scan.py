@@ -77,7 +77,7 @@ folder    {messy}: train, validation and test folders with a folder for each cla
 pictures  24 good, 1 bad
 classes   2, the largest 3.0 x the smallest
 sizes     20 x 20 (20), 20 x 16 (4)
-pixels    L (23), RGB (1)
+pixels    grey (23), colour (1)
 made into 20 x 20, colour, 8 bits
 test      as the folder says
 

@@ -16,6 +16,14 @@ from invint.errors import ConfigError, DataError
 
 PARTS = ("train", "validation", "test")
 SHOWN = 20  # lines of each list in a report
+KINDS = {  # Pillow's names of pixels, in words; each its own
+    "1": "black and white",
+    "L": "grey",
+    "LA": "grey with transparency",
+    "P": "palette",
+    "RGB": "colour",
+    "RGBA": "colour with transparency",
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Scan:
             ("pictures", f"{self.images:,} good, {len(self.bad):,} bad"),
             ("classes", f"{len(self.classes)}, the largest {self.imbalance:.1f} x the smallest"),
             ("sizes", sizes),
-            ("pixels", _counted(self.modes)),
+            ("pixels", _counted({KINDS.get(mode, mode): n for mode, n in self.modes.items()})),
             ("made into", f"{side} x {side}, {colour}, {depth} bits"),
             ("test", _test_line(self.held_out)),
         ]

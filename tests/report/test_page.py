@@ -227,6 +227,28 @@ def test_runs_that_cannot_be_reported_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a.html").exists()
 
 
+def test_advice_stands_first_and_is_reached_from_the_top(tmp_path: Path) -> None:
+    advice = [("In short", ["Turn <b> & see."]), ("Where not", ["6 and 9.", "1 and 7."])]
+    runs = [read_run(write_run(tmp_path))]
+    text = write_report(runs, tmp_path / "a.html", load=load, advice=advice).read_text()
+    page = outline(tmp_path / "a.html")
+    assert "#advice" in page.sources
+    assert page.ids.index("advice") == page.ids.index("summary") + 1
+    start = text.index('<section id="advice">')
+    own = text[start : text.index("</section>", start)]
+    assert start < text.index("Test error in %")
+    assert re.findall("<h3>(.*)</h3>", own) == ["In short", "Where not"]
+    assert re.findall("<p>(.*)</p>", own) == ["Turn &lt;b&gt; &amp; see.", "6 and 9.", "1 and 7."]
+    assert own.count('class="lead"') == 1
+    assert own.index('class="lead"') < own.index("In short")
+
+
+def test_a_page_without_advice_has_no_place_for_it(study: tuple[Path, list[RunRecord]]) -> None:
+    page = outline(study[0] / "report.html")
+    assert "advice" not in page.ids
+    assert "#advice" not in page.sources
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_every_figure_can_be_seen(study: tuple[Path, list[RunRecord]], width: int) -> None:

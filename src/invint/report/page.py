@@ -65,6 +65,7 @@ def write_report(
     data_dir: Path | None = None,
     load: Loader | None = None,
     notes: Sequence[str] = (),
+    advice: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> Path:
     """Write one HTML page about finished runs; it needs no other file and no network.
 
@@ -78,6 +79,7 @@ def write_report(
         data_dir: Where data sets lie; by default where `load_dataset` looks.
         load: Takes the name of a data set to the set; by default `load_dataset`.
         notes: Lines to say beside the summary, as on runs left out.
+        advice: Headings with their paragraphs, shown first; the first one stands out.
 
     Returns:
         The path.
@@ -103,6 +105,7 @@ def write_report(
         decimals=decimals,
         signed=signed,
         notes=notes,
+        advice=advice,
         sections=sections,
         runs=runs,
         series=series,

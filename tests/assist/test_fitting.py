@@ -17,7 +17,7 @@ from assist.pictures import (
 from browser import browser_page
 from typer.testing import CliRunner
 
-from invint.assist import Fitted, Onlooker, Plan, Wish, fit_folder
+from invint.assist import Fitted, Onlooker, Plan, Wish, fit_folder, name_of
 from invint.cli.fit import fit
 from invint.data.arrays import load_arrays
 from invint.errors import ConfigError, DataError, Interrupted
@@ -82,6 +82,8 @@ def test_the_report_opens_and_holds_the_advice(orientation: Fitted, tmp_path: Pa
     assert "digits: does rotation invariance help?" in text
     assert "6 and 9: confused" in text
     assert "Accuracy against angle" in text
+    assert "Test error in %, digits" in text
+    assert "arrays:" not in text
     assert "Not shown: the data set" not in text
 
 
@@ -116,7 +118,7 @@ def test_groups_of_a_table_are_never_divided(tmp_path: Path) -> None:
     assert "groups of test images" in fitted.advice
     assert "over 2 seeds" in fitted.advice
     assert heard.lines[0].startswith("folder")
-    assert "[8/8] Steerable network with invariant integration, seed 1" in heard.lines
+    assert "[8/8] steerable network with integration, seed 1" in heard.lines
 
 
 class Impatient(Onlooker):
@@ -193,12 +195,25 @@ def test_the_command_measures_trains_and_prints_the_advice(tmp_path: Path) -> No
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "measuring how fast this machine is" in result.stderr
-    assert "16 x 16 pixels, 30 steps, 1 seed for each network" in result.stderr
+    planned = "images of 16 x 16 pixels; 4 networks, each trained once, for 30 steps: about"
+    assert planned in result.stderr
     assert result.stdout.startswith("The networks\nright answers")
     assert "The time was too short for a whole training" in result.stdout
     assert "One seed: another start or split may come out otherwise" in result.stdout
     assert (tmp_path / "out" / "advice.txt").read_text() in result.stdout
-    assert f"report   {(tmp_path / 'out' / 'report.html').as_uri()}" in result.stdout
+    *_, report, label, page = result.stdout.splitlines()
+    assert report.endswith((tmp_path / "out" / "report.html").as_uri())
+    assert f"invint predict {tmp_path / 'out' / 'model.onnx'} PICTURES" in label
+    assert f"invint serve {tmp_path / 'out' / 'model.onnx'}" in page
+
+
+def test_pictures_are_called_by_their_folder_or_list(tmp_path: Path) -> None:
+    (tmp_path / "photos.v2").mkdir()
+    (tmp_path / "photos.csv").write_text("")
+    assert name_of(tmp_path / "photos.v2") == "photos.v2"
+    assert name_of(tmp_path / "photos.v2" / "..") == tmp_path.name
+    assert name_of(tmp_path / "photos.csv") == "photos"
+    assert name_of(Path("/")) == "images"
 
 
 def test_wrong_wishes_are_one_line(tmp_path: Path) -> None:

@@ -91,6 +91,36 @@ def as_text(sections: Sequence[tuple[str, list[str]]]) -> str:
     return "\n\n".join("\n".join([heading, *lines]) for heading, lines in sections) + "\n"
 
 
+def for_page(
+    sections: Sequence[tuple[str, list[str]]], findings: Findings, plan: Plan
+) -> list[tuple[str, list[str]]]:
+    """Return advice as the report shows it: what to do first, no table drawn with spaces.
+
+    Args:
+        sections: What `advice` returned.
+        findings: What it rests on.
+        plan: What was trained.
+    """
+    short = summary_line(findings, plan)
+    heading, _, text = short.partition(": ")
+    rest = [(name, [line for line in lines if line != short]) for name, lines in sections[1:]]
+    return [
+        (heading, [text[:1].upper() + text[1:]]),
+        ("Right answers", [standing_sentence(each) for each in findings.standings]),
+        *rest,
+    ]
+
+
+def standing_sentence(standing: Standing) -> str:
+    """Say how often a network is right, with its name in the tables of the report."""
+    name = NAMES[standing.recipe]
+    return (
+        f"{name[:1].upper()}{name[1:]} ({standing.recipe.partition('/')[2]} below): "
+        f"{percent(1 - standing.error)} as the test images are, {percent(1 - standing.turned)} "
+        "when they are turned."
+    )
+
+
 def standing_lines(findings: Findings) -> list[str]:
     """Return a table: right answers as the images are and turned."""
     width = max(len(name) for name in NAMES.values())

@@ -2,20 +2,20 @@
 
 import io
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from invint.assist.advice import (
+    NAMES,
     Findings,
     advice,
     as_text,
-    confusion_lines,
     counted,
     find_out,
-    summary_line,
+    for_page,
 )
 from invint.assist.comparison import standings
 from invint.assist.plan import (
@@ -139,6 +139,12 @@ def fit_folder(
     return _write(runs, dataset, plan, out, pictures.note)
 
 
+def name_of(folder: Path) -> str:
+    """Return what to call the pictures: the folder's name, or that of the CSV file."""
+    place = folder.resolve()
+    return (place.name if place.is_dir() else place.stem) or "images"
+
+
 def _check_out(folder: Path, out: Path) -> None:
     inside = folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
     if inside:
@@ -196,9 +202,11 @@ def _measured_plan(wish: Wish, found: Scan, onlooker: Onlooker) -> Plan:
     clock = stopwatch(images, found.shape.channels, len(found.classes), device)
     sides = [wish.side] if wish.side else candidate_sides(found.shape.side)
     plan = make_plan(images, sides, 60 * wish.minutes, clock)
+    smaller = ", made smaller to fit the time" if plan.side < found.shape.side else ""
+    times = "once" if plan.seeds == 1 else f"{plan.seeds} times, with other seeds"
     onlooker.say(
-        f"{plan.side} x {plan.side} pixels, {counted(plan.steps, 'step')}, "
-        f"{counted(plan.seeds, 'seed')} for each network: about {plan.seconds / 60:.1f} minutes"
+        f"images of {plan.side} x {plan.side} pixels{smaller}; {len(NAMES)} networks, each trained "
+        f"{times}, for {counted(plan.steps, 'step')}: about {plan.seconds / 60:.1f} minutes"
     )
     return plan
 
@@ -216,7 +224,7 @@ def _load(wish: Wish, side: int, progress: Progress) -> Dataset:
 
 def _stored(pictures: Dataset, out: Path, folder: Path) -> tuple[Dataset, str]:
     """Keep the images as the runs read them, and return them with their name."""
-    path = out.resolve() / f"{folder.resolve().stem or 'images'}.npz"
+    path = out.resolve() / f"{name_of(folder)}.npz"
     if not path.exists():
         buffer = io.BytesIO()
         np.savez(buffer, **_arrays(pictures))
@@ -266,7 +274,7 @@ def _train(
     jobs = [(recipe, seed + number) for number in range(plan.seeds) for recipe in chosen]
     records: dict[tuple[str, int], RunRecord] = {}
     for place, (recipe, own) in enumerate(jobs, start=1):
-        onlooker.say(f"[{place}/{len(jobs)}] {recipe.about}, seed {own}")
+        onlooker.say(f"[{place}/{len(jobs)}] {NAMES[recipe.name]}, seed {own}")
         execution = Execution(compile=False)
         path = train_run(recipe, seed=own, runs=runs, execution=execution, watch=onlooker.watch())
         measure_turns(read_run(path), lambda _: dataset)
@@ -292,8 +300,12 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
     text = as_text(sections)
     files["advice"], files["report"] = out / "advice.txt", out / "report.html"
     write_whole(files["advice"], text)
-    lines = [summary_line(findings, plan), *confusion_lines(findings, dataset.class_names, plan)]
-    lines.append("advice.txt, beside this page, says what this rests on")
-    title = f"{dataset.name.partition(':')[2]}: does rotation invariance help?"
-    write_report(runs, files["report"], title=title, load=lambda _: dataset, notes=lines)
+    name = dataset.name.partition(":")[2]
+    write_report(
+        [replace(run, data=name) for run in runs],
+        files["report"],
+        title=f"{name}: does rotation invariance help?",
+        load=lambda _: dataset,
+        advice=for_page(sections, findings, plan),
+    )
     return Fitted(plan, findings, text, files)

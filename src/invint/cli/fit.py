@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from invint.assist import Fitted, Onlooker, Wish, fit_folder
+from invint.assist import Fitted, Onlooker, Wish, fit_folder, name_of
 from invint.cli.progress import Bar
 from invint.run import Watch
 
@@ -17,19 +18,22 @@ def fit(
     folder: Annotated[
         Path, typer.Argument(help="A folder of pictures, or a CSV file that lists them.")
     ],
-    minutes: Annotated[float, typer.Option(help="Time for everything, about.")] = 10.0,
+    minutes: Annotated[float, typer.Option(help="About how long everything may take.")] = 10.0,
     out: Annotated[
-        Path | None, typer.Option(help="Where everything goes; FOLDER-fit by default.")
+        Path | None,
+        typer.Option(help="Folder for what is written; by default NAME-fit, here."),
     ] = None,
     side: Annotated[
-        int | None, typer.Option(help="Side of the images in pixels; chosen by default.")
+        int | None,
+        typer.Option(help="Side of the square images, even; by default chosen for the time."),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out unreadable pictures.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the test split and of training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Another number splits and trains otherwise.")] = 0,
     test_share: Annotated[
-        float, typer.Option(help="Share held out for testing, unless the folder says.")
+        float,
+        typer.Option(help="Share held out to test on; not used if the folder has a test split."),
     ] = 0.2,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the advice only.")] = False,
 ) -> None:
@@ -42,7 +46,7 @@ def fit(
         seed=seed,
         test_share=test_share,
     )
-    target = out or Path(f"{folder.resolve().stem}-fit")
+    target = out or Path(f"{name_of(folder)}-fit")
     onlooker = Onlooker() if quiet or not sys.stderr else Terminal()
     try:
         fitted = fit_folder(wish, target, onlooker=onlooker)
@@ -64,7 +68,8 @@ class Terminal(Onlooker):
 
     def say(self, text: str) -> None:
         """Print a line, or several."""
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()
         self.console.print(text, markup=False)
 
     def decoded(self, count: int, total: int) -> None:
@@ -74,14 +79,29 @@ class Terminal(Onlooker):
 
     def watch(self) -> Watch:
         """Return a bar."""
-        return Bar()
+        return ShortBar()
+
+
+class ShortBar(Bar):
+    """A bar that fits a narrow terminal and says only what this command is about."""
+
+    def started(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
+        """Show the bar, without the folder of the run."""
+        self.progress.update(self.task, total=steps, completed=step, visible=True)
+        self.progress.start()
+
+    def logged(self, entry: dict[str, Any]) -> None:
+        """Show the error, on validation images where there is one."""
+        error = entry.get("validation_error", entry.get("error"))
+        self.progress.update(self.task, state="" if error is None else f"error {error:.1%}")
 
 
 def show(fitted: Fitted) -> None:
-    """Print the advice, and how to go on."""
+    """Print the advice, where everything is and how to go on."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(fitted.advice)
     files = fitted.files
-    console.print(f"report   {files['report'].resolve().as_uri()}")
-    network = files.get("onnx", files["safetensors"])
-    console.print(f"network  {network}: try `invint predict {network} PICTURES`")
+    network = quote(str(files.get("onnx", files["safetensors"])))
+    console.print(f"report           {files['report'].resolve().as_uri()}")
+    console.print(f"label pictures   invint predict {network} PICTURES --out answers.csv")
+    console.print(f"try it on a page invint serve {network}")

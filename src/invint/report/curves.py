@@ -249,9 +249,11 @@ def _learning_figure(
         axis_over([end for point in points for end in point[2:]], bottom, top, logarithmic=True),
     )
     frame.draw(canvas, x_name="epoch", y_name="cross-entropy")
-    for epoch in sorted({event["epoch"] for run in runs for event in run.selections}):
+    epochs = sorted({event["epoch"] for run in runs for event in run.selections})
+    for epoch in epochs:
         canvas.line((frame.x(epoch), top), (frame.x(epoch), bottom), "event")
-        canvas.text((frame.x(epoch) + 4, top + 10), "selection", kind="tick")
+        if epoch == epochs[-1]:  # one word for all lines, which may be close to each other
+            canvas.text((frame.x(epoch) + 4, top + 10), "selection", kind="tick")
     for recipe, curve in curves.items():
         canvas.open(f"series {series[recipe].kind}")
         band = [(frame.x(e), frame.y(high)) for e, _, _, high in curve]

@@ -342,7 +342,7 @@ def group_by_cell(runs: Sequence[RunRecord]) -> dict[tuple[str, int], list[RunRe
 
 def decimals(mean: float) -> int:
     """Return how many digits of an error in percent are worth printing."""
-    return 2 if mean >= 2 else 3
+    return 2 if mean >= 1 else 3
 
 
 def _plus_minus(mean: float, deviation: float | None) -> str:

@@ -70,6 +70,44 @@ def test_check_counts_the_classes_and_prints_the_fingerprint() -> None:
     assert "images       1 x 20 x 20 (channels, height, width)" in printed
 
 
+def write_pictures(root: Path) -> None:
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = torch.full((20, 30), 12 * number + len(list(root.iterdir())))
+            Image.fromarray(pixels.byte().numpy()).save(root / name / f"{number}.png")
+
+
+def test_check_prints_the_scan_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "pets"
+    write_pictures(root)
+    for number in range(30):
+        (root / "cat" / f"empty{number:02}.png").touch()
+    stopped = run("check", f"folder:{root}")
+    assert isinstance(stopped.exception, DataError)
+    assert f"`invint data check folder:{root}` lists them" in str(stopped.exception)
+    assert "pictures  20 good, 30 bad" in stopped.stdout.splitlines()
+    for number in range(30):
+        assert f"  cat/empty{number:02}.png: is empty; copy it anew" in stopped.stdout.splitlines()
+    options = ("--skip-bad", "--side", "16", "--test-share", "0.5")
+    printed = lines("check", f"folder:{root}", *options)
+    assert "test      50% held out, by class; no group and no set of copies is divided" in printed
+    assert [line.split() for line in printed if line.startswith(("cat", "dog"))] == [
+        ["cat", "5", "5"],
+        ["dog", "5", "5"],
+    ]
+    assert "images       1 x 16 x 16 (channels, height, width)" in printed
+    assert lines("show", f"folder:{root}", *options) == ["folder-pets.png"]
+
+
+def test_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = "\n".join(lines())
+    assert all(f" {name} " in printed for name in DATASETS)
+    assert "…" not in printed
+
+
 def test_check_says_what_is_missing() -> None:
     error = run("check", "stl10").exception
     assert isinstance(error, DataError)

@@ -2,6 +2,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -48,22 +49,45 @@ def test_own_data_needs_a_path(name: str) -> None:
         load_dataset(name)
 
 
-@pytest.mark.parametrize("skip_bad", [False, True])
-def test_own_pictures_are_read_from_their_path(
-    skip_bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("folder", {}),
+        ("folder", {"skip_bad": True, "side": 32, "test_share": 0.3}),
+        ("arrays", {"test_share": 0.5}),
+    ],
+)
+def test_own_images_are_read_from_their_path_with_their_options(
+    name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stand in for the reader of folders, to see what is asked of it."""
+    """Stand in for the reader, to see what is asked of it."""
     asked: list[object] = []
 
-    def load_folder(path: Path, *, skip_bad: bool) -> Dataset:
-        asked.append((path, skip_bad))
+    def load(path: Path, **given: object) -> Dataset:
+        asked.append((path, given))
         return load_dataset("digits")
 
-    module = ModuleType("invint.data.folder")
-    module.__dict__["load_folder"] = load_folder
-    monkeypatch.setitem(sys.modules, "invint.data.folder", module)
-    load_dataset(f"folder:{tmp_path}", skip_bad=skip_bad)
-    assert asked == [(tmp_path, skip_bad)]
+    module = ModuleType(f"invint.data.{name}")
+    module.__dict__[f"load_{name}"] = load
+    monkeypatch.setitem(sys.modules, f"invint.data.{name}", module)
+    load_dataset(f"{name}:{tmp_path}", **options)
+    assert asked == [(tmp_path, options)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("digits", {"side": 32}, "digits: side is for folder:PATH; leave it out"),
+        ("mnist", {"skip_bad": True}, "mnist: skip_bad is for folder:PATH; leave it out"),
+        ("arrays:a.npz", {"side": 32}, "arrays:a.npz: side is for folder:PATH; leave it out"),
+        ("svhn", {"test_share": 0.1}, "svhn: test_share is for folder:PATH and arrays:PATH; leave"),
+    ],
+)
+def test_options_of_own_images_are_refused_elsewhere(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        load_dataset(name, **options)
 
 
 def test_other_sets_take_no_path() -> None:

@@ -103,7 +103,8 @@ def test_a_changed_number_no_longer_comes_from_the_paper() -> None:
 
 
 OTHERS = {
-    "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3",
+    "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3 skip_bad=true side=32 "
+    "test_share=0.3",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
     "attention_dropout=0.9 widths=9,9,9",
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=step lr_decay=0.9 "

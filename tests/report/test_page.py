@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from invint.audit import Audit
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError, DataError
+from invint.recipes.recipe import DataChoice
 from invint.report import write_report
 from invint.study.records import RunRecord, read_records, read_run, write_records
 from invint.study.tables import make_table
@@ -37,13 +38,13 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("invint.report.networks.IMAGES", 6)
 
 
-def load(name: str) -> Dataset:
-    assert name == "digits"
+def load(choice: DataChoice) -> Dataset:
+    assert choice == DataChoice(name="digits")
     return tiny_dataset()
 
 
-def refuse(name: str) -> Dataset:
-    raise DataError(f"{name}: there are no files; invint data fetch {name}")
+def refuse(choice: DataChoice) -> Dataset:
+    raise DataError(f"{choice.name}: there are no files; invint data fetch {choice.name}")
 
 
 class Outline(HTMLParser):
@@ -140,11 +141,11 @@ def test_confusions_are_summed_over_seeds(study: tuple[Path, list[RunRecord]]) -
 
 def test_angles_are_measured_once_and_kept(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    calls: list[str] = []
+    calls: list[DataChoice] = []
 
-    def counted(name: str) -> Dataset:
-        calls.append(name)
-        return load(name)
+    def counted(choice: DataChoice) -> Dataset:
+        calls.append(choice)
+        return load(choice)
 
     write_report([read_run(folder)], tmp_path / "a.html", load=counted)
     assert len(calls) == 1

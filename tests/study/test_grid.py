@@ -2,14 +2,15 @@ import pytest
 
 from invint.errors import ConfigError
 from invint.recipes import find_recipe
+from invint.recipes.recipe import DataChoice
 from invint.study.grid import STUDIES, Cell, Study, find_study, plan
 from invint.study.paper import TABLES
 
 SMALL = Study("two heads", ("digits/cnn", "digits/pooling"), (100, None), 2)
 
 
-def thousand(name: str) -> int:
-    assert name in ("digits", "mnist")
+def thousand(choice: DataChoice) -> int:
+    assert choice.name in ("digits", "mnist")
     return 1000
 
 
@@ -48,7 +49,7 @@ def test_what_is_asked_for_twice_is_planned_once() -> None:
 
 
 def test_data_and_scale_are_those_asked_for() -> None:
-    cells = plan(SMALL, thousand, seeds=[0], data="mnist", scale=0.25)
+    cells = plan(SMALL, thousand, seeds=[0], data={"name": "mnist"}, scale=0.25)
     assert {(cell.recipe.data.name, cell.recipe.train.scale) for cell in cells} == {("mnist", 0.25)}
 
 
@@ -62,7 +63,9 @@ def test_steps_are_those_of_training_on_the_full_set() -> None:
 
 
 def test_sizes_of_the_study_that_other_data_do_not_have_are_left_out() -> None:
-    cells = plan(find_study("table2"), lambda _: 1500, seeds=[0], only=["pooling"], data="digits")
+    cells = plan(
+        find_study("table2"), lambda _: 1500, seeds=[0], only=["pooling"], data={"name": "digits"}
+    )
     assert [cell.size for cell in cells] == [500, 1000, 1500]
 
 

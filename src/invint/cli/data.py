@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -20,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from torch import Tensor
 
+from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.data.contact_sheet import contact_sheet, save_sheet
 from invint.data.dataset import Dataset, Part
 from invint.data.fetch import Watcher
@@ -31,7 +33,9 @@ from invint.data.registry import (
     fetch_dataset,
     is_here,
     load_dataset,
+    own_path,
 )
+from invint.data.scan import scan
 from invint.errors import ConfigError
 
 data_app = typer.Typer(help="List, fetch, check and show data sets.", invoke_without_command=True)
@@ -41,9 +45,8 @@ DataDir = Annotated[
     typer.Option(help="Data folder; else INVINT_DATA, else one in the user's cache."),
 ]
 Name = Annotated[str, typer.Argument(help="A data set; `invint data` lists them.")]
+NAME_WIDTH = max(map(len, DATASETS))
 OwnName = Annotated[str, typer.Argument(help="A data set, or folder:PATH or arrays:PATH.")]
-
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable pictures.")]
 
 
 @data_app.callback(epilog="Examples:  invint data   |   invint data --data-dir /data")
@@ -75,15 +78,24 @@ def fetch(context: typer.Context, name: Name, data_dir: DataDir = None) -> None:
     epilog="Examples:  invint data check digits   |   invint data check folder:~/pictures"
 )
 def check(
-    context: typer.Context, name: OwnName, skip_bad: SkipBad = False, data_dir: DataDir = None
+    context: typer.Context,
+    name: OwnName,
+    skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Read all of a data set: checksums, images per class, shape, fingerprint."""
     folder, kind = data_dir or context.obj, name.partition(":")[0]
     published = {} if ":" in name else check_files(kind, folder)
-    dataset = load_dataset(name, folder, skip_bad=skip_bad)
+    options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    if kind == "folder":
+        _scan(name, options)
+    dataset = load_dataset(name, folder, **options)
     for file, known in published.items():
         print(f"{file}: {'checksum ok' if known else 'no checksum published'}")
-    Console().print(_counts(dataset))
+    if kind != "folder":  # the scan has counted its pictures
+        Console().print(_counts(dataset))
     print(f"\nimages       {' x '.join(map(str, dataset.image_shape))} (channels, height, width)")
     print(f"fingerprint  {dataset.fingerprint}")
     if dataset.note:
@@ -93,7 +105,7 @@ def check(
 @data_app.command(
     epilog="Examples:  invint data show digits   |   invint data show cifar10 --augment crop,flip"
 )
-def show(
+def show(  # noqa: PLR0913
     context: typer.Context,
     name: OwnName,
     augment: Annotated[str, typer.Option(help="Any of rotate,crop,flip,cutout.")] = "",
@@ -101,10 +113,13 @@ def show(
     count: Annotated[int, typer.Option(min=1, max=1024, help="Number of images.")] = 64,
     seed: Annotated[int, typer.Option(help="Decides which images, and how augmented.")] = 0,
     skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
     data_dir: DataDir = None,
 ) -> None:
     """Write a contact sheet of training images with their labels."""
-    dataset = load_dataset(name, data_dir or context.obj, skip_bad=skip_bad)
+    options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    dataset = load_dataset(name, data_dir or context.obj, **options)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())
     images, labels = (
         _augmented(dataset.train, steps, count, seed) if steps else _drawn(dataset, count, seed)
@@ -119,10 +134,34 @@ def show(
     print(path)
 
 
+def _scan(name: str, options: dict[str, Any]) -> None:
+    """Print what a folder of pictures holds; what cannot be used stops nothing here."""
+    path = own_path(name, *options)
+    if path is None:
+        return
+    columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn())
+    asked = {key: value for key, value in options.items() if key != "skip_bad"}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        found = scan(
+            path,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            **asked,
+        )
+    print(found.report())
+
+
 def _list(folder: Path | None) -> Table:
     table = Table(box=None, header_style="bold")
     for title in ("name", "what", "images", "classes", "shape", "licence", "download", "here"):
-        table.add_column(title, justify="right" if title == "download" else "left")
+        kept = title in ("name", "here")  # whole on a narrow terminal too
+        table.add_column(
+            title,
+            justify="right" if title == "download" else "left",
+            no_wrap=kept,
+            overflow="fold",
+            min_width=NAME_WIDTH if title == "name" else None,
+        )
     for name, entry in DATASETS.items():
         own = name in ("folder", "arrays")
         size = sum(download.file.size or 0 for download in entry.downloads)

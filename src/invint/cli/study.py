@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
+from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, Interrupted, RunError
 from invint.recipes import Recipe
+from invint.recipes.recipe import DataChoice
 from invint.run import Execution, Watch
 from invint.study.engine import Outcome, Place, one_by_one, side_by_side, threads_each
 from invint.study.estimate import Forecast, forecast
@@ -34,6 +36,9 @@ def study(  # noqa: PLR0913
     sizes: Annotated[str | None, typer.Option(help="Training images: 100,1000,all.")] = None,
     only: Annotated[str | None, typer.Option(help="Recipes: pooling,local-ws.")] = None,
     data: Annotated[str | None, typer.Option(help="Another data set than the recipes'.")] = None,
+    skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
     scale: Annotated[float | None, typer.Option(help="Share of the iterations to run.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
     engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
@@ -59,7 +64,7 @@ def study(  # noqa: PLR0913
         seeds=_seeds(seeds),
         sizes=_sizes(sizes),
         only=[each.strip() for each in only.split(",")] if only else (),
-        data=data,
+        data=own_choices(data, skip_bad=skip_bad, side=side, test_share=test_share),
         scale=scale,
     )
     execution = Execution(device=device, precision=precision, threads=threads)
@@ -324,13 +329,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours / 24:.1f} days"
 
 
-def _counter(data_dir: Path | None) -> Callable[[str], int]:
+def _counter(data_dir: Path | None) -> Callable[[DataChoice], int]:
     """Return what counts the training images of a data set, each set once."""
-    from invint.data.registry import load_dataset
+    from invint.run.building import load_chosen
 
     @cache
-    def count(name: str) -> int:
-        return len(load_dataset(name, data_dir).train)
+    def count(choice: DataChoice) -> int:
+        return len(load_chosen(choice, data_dir).train)
 
     return count
 

@@ -4,18 +4,25 @@ import csv
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.cli.progress import watcher
 from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
+from invint.recipes.recipe import DataChoice
 from invint.run import Execution, train_run
+
+if TYPE_CHECKING:
+    from invint.data.dataset import Dataset
+    from invint.export import LoadedModel
 
 Source = Annotated[str, typer.Argument(help="A run's folder, or a file of a network.")]
 DataDir = Annotated[
@@ -31,6 +38,9 @@ def train(  # noqa: PLR0913
     seed: Annotated[int, typer.Option(help="Of subset, weights, batches and dropout.")] = 0,
     size: Annotated[int | None, typer.Option(help="Number of training images.")] = None,
     data: Annotated[str | None, typer.Option(help="Another data set than the recipe's.")] = None,
+    skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
     scale: Annotated[float | None, typer.Option(help="Share of the iterations to run.")] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Change a value: train.lr=3e-4.")
@@ -55,6 +65,8 @@ def train(  # noqa: PLR0913
 ) -> None:
     """Train a recipe, or go on with it where it was stopped or killed."""
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+    pictures = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    assignments = [f"data.{name}={value}" for name, value in pictures.items()] + (assignments or [])
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
     folder = train_run(
         chosen,
@@ -115,18 +127,18 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="A data set; that of the run by default.")
     ] = None,
+    skip_bad: SkipBad = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Count the wrong answers of a network on the test images, class by class."""
-    from invint.data.registry import load_dataset
     from invint.export import load_model
     from invint.run.finishing import describe
-    from invint.run.models import check_fit, evaluate_model, model_file
+    from invint.run.models import evaluate_model, model_file
 
     path = model_file(source)
-    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
-    check_fit(model, dataset, str(path))
+    model = load_model(path)
+    dataset = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir)
     values = describe(evaluate_model(model, dataset.test), model.card.class_names)
     if as_json:
         print(json.dumps({"source": str(path), "data": dataset.name, **values}))
@@ -183,11 +195,12 @@ def _write(rows: list[dict[str, Any]], text: str | None, file: Any) -> None:
     writer.writerows(rows)
 
 
-def audit(
+def audit(  # noqa: PLR0913
     source: Source,
     data: Annotated[
         str | None, typer.Option(help="A data set; that of the run by default.")
     ] = None,
+    skip_bad: SkipBad = False,
     data_dir: DataDir = None,
     images: Annotated[int, typer.Option(help="How many test images to turn.")] = 200,
     every: Annotated[float, typer.Option(help="Degrees between two turns.")] = 15.0,
@@ -200,14 +213,11 @@ def audit(
     """Turn test images through the circle and measure what becomes of the answers."""
     from invint.audit import audit_model
     from invint.data.batches import scaled
-    from invint.data.registry import load_dataset
     from invint.export import load_model
-    from invint.run.models import check_fit, model_file
+    from invint.run.models import model_file
 
-    path = model_file(source)
-    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
-    check_fit(model, dataset, str(path))
-    part = dataset.test
+    model = load_model(model_file(source))
+    part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
     angles = [number * every for number in range(round(360 / every))]
     result = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
@@ -239,11 +249,25 @@ def export(
     print(f"{target}: logits differ by at most {difference:.1e} from the network's")
 
 
-def _data_of(source: str, data: str | None) -> str:
-    """Return the data set asked for, or that of the run."""
-    if data is not None:
-        return data
+def _data_for(
+    model: "LoadedModel", source: str, data: str | None, *, skip_bad: bool, data_dir: Path | None
+) -> "Dataset":
+    """Return the data set asked for, or that of the run, if the network was made for such."""
+    from invint.run.building import load_chosen
+    from invint.run.models import check_fit
+
+    choice = _data_of(source) if data is None else DataChoice(name=data)
+    if data is not None and data.startswith("folder:"):
+        choice = replace(choice, side=model.card.image_size[0])
+    dataset = load_chosen(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
+    check_fit(model, dataset, source)
+    return dataset
+
+
+def _data_of(source: str) -> DataChoice:
+    from invint.run.building import chosen_data
+
     record = Path(source) / "recipe.json"
     if not record.exists():
         raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
-    return str(json.loads(record.read_text())["choices"]["data"]["name"])
+    return chosen_data(json.loads(record.read_text())["choices"])

@@ -64,7 +64,7 @@ class Entry:
 
     Attributes:
         title: What it is, in a few words.
-        load: Takes its folder to the data set; the user's path, for `folder` and `arrays`.
+        load: Takes its folder to the data set; `folder` and `arrays` the user's path and options.
         images: Training and test images.
         classes: Number of classes.
         shape: Size and channels of an image.
@@ -75,7 +75,7 @@ class Entry:
     """
 
     title: str
-    load: Callable[[Path], Dataset]
+    load: Callable[..., Dataset]
     images: str
     classes: str
     shape: str

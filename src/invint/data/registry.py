@@ -3,6 +3,7 @@
 import difflib
 import os
 from pathlib import Path
+from typing import Any
 
 from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
 from invint.data.dataset import Dataset
@@ -10,18 +11,19 @@ from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError
 
 
-def _folder(path: Path, *, skip_bad: bool = False) -> Dataset:
+def _folder(path: Path, **options: Any) -> Dataset:
     from invint.data.folder import load_folder
 
-    return load_folder(path, skip_bad=skip_bad)
+    return load_folder(path, **options)
 
 
-def _arrays(path: Path) -> Dataset:
+def _arrays(path: Path, **options: Any) -> Dataset:
     from invint.data.arrays import load_arrays
 
-    return load_arrays(path)
+    return load_arrays(path, **options)
 
 
+OPTIONS = {"folder": ("skip_bad", "side", "test_share"), "arrays": ("test_share",)}
 OWN = ("your own", "your own", "your own", "your own")
 
 DATASETS: dict[str, Entry] = {
@@ -38,36 +40,63 @@ DATASETS: dict[str, Entry] = {
 }
 
 
-def load_dataset(name: str, folder: Path | None = None, *, skip_bad: bool = False) -> Dataset:
+def load_dataset(
+    name: str,
+    folder: Path | None = None,
+    *,
+    skip_bad: bool = False,
+    side: int | None = None,
+    test_share: float | None = None,
+) -> Dataset:
     """Read a data set; never downloads.
 
     Args:
         name: One of `DATASETS`; the user's own as `folder:PATH` or `arrays:PATH`.
         folder: The data folder, in which each set has a folder; see `data_folder`.
         skip_bad: Leave out unreadable pictures of `folder:PATH`. Other sets are whole or refused.
+        side: Even side of the squares the pictures of `folder:PATH` are fitted into.
+        test_share: Share of the user's own images held out where they have no test split.
 
     Example:
         >>> load_dataset("digits").image_shape
         (1, 20, 20)
     """
+    given = {"skip_bad": skip_bad or None, "side": side, "test_share": test_share}
+    options = {option: value for option, value in given.items() if value is not None}
+    own = own_path(name, *options)
+    entry = find_entry(name.partition(":")[0])
+    home = own or dataset_folder(name, folder)
+    for download in entry.downloads:
+        _refuse_if_missing(download, home, name)
+    try:
+        return entry.load(home, **options)
+    except OSError as error:
+        raise DataError(
+            f"{name}: cannot read {error.filename or home}: {error.strerror}"
+        ) from error
+
+
+def own_path(name: str, *options: str) -> Path | None:
+    """Return the path of the user's own data, none for other sets.
+
+    Args:
+        name: Of a data set, with its path.
+        options: Names of options that are to be used on it; not every set knows all.
+    """
     kind, _, path = name.partition(":")
-    entry = find_entry(kind)
-    own = kind in ("folder", "arrays")
+    find_entry(kind)
+    own = kind in OPTIONS
     if own != bool(path):
         raise ConfigError(
             f"{name}: name the path after a colon, as {kind}:PATH"
             if own
             else f"{name}: {kind} takes no path; --data-dir or INVINT_DATA says where its files are"
         )
-    home = Path(path).expanduser() if own else dataset_folder(name, folder)
-    for download in entry.downloads:
-        _refuse_if_missing(download, home, name)
-    try:
-        return _folder(home, skip_bad=True) if skip_bad and kind == "folder" else entry.load(home)
-    except OSError as error:
-        raise DataError(
-            f"{name}: cannot read {error.filename or home}: {error.strerror}"
-        ) from error
+    for option in options:
+        if option not in OPTIONS.get(kind, ()):
+            known = [f"{each}:PATH" for each, names in OPTIONS.items() if option in names]
+            raise ConfigError(f"{name}: {option} is for {' and '.join(known)}; leave it out")
+    return Path(path).expanduser() if own else None
 
 
 def fetch_dataset(

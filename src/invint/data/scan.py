@@ -15,15 +15,9 @@ from invint.data.subsets import split
 from invint.errors import ConfigError, DataError
 
 PARTS = ("train", "validation", "test")
-SHOWN = 20  # lines of each list in a report
-KINDS = {  # Pillow's names of pixels, in words; each its own
-    "1": "black and white",
-    "L": "grey",
-    "LA": "grey with transparency",
-    "P": "palette",
-    "RGB": "colour",
-    "RGBA": "colour with transparency",
-}
+BAD = "bad files"
+SHOWN = 20  # lines of each list in a report, but the one of bad files
+NAMED = 5  # bad files named in an error
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,8 @@ class Scan:
         lines += ["", *self._table()]
         for title, items in self._lists():
             if items:
-                lines += ["", f"{title} ({len(items):,})", *_listed(items)]
+                most = len(items) if title == BAD else SHOWN
+                lines += ["", f"{title} ({len(items):,})", *_listed(items, most)]
         return "\n".join(lines)
 
     def _table(self) -> list[str]:
@@ -121,7 +116,7 @@ class Scan:
     def _lists(self) -> list[tuple[str, list[str]]]:
         return [
             ("warnings", list(self.warnings)),
-            ("bad files", [str(bad) for bad in self.bad]),
+            (BAD, [str(bad) for bad in self.bad]),
             ("same picture in several splits", _sets(self.leaks)),
             ("same picture in several classes", _sets(self.conflicts)),
             ("same picture several times", _sets(self.duplicates)),
@@ -145,9 +140,9 @@ def _sets(sets: Iterable[Sequence[str]]) -> list[str]:
     return [" = ".join(shown(path) for path in paths) for paths in sets]
 
 
-def _listed(items: Sequence[str]) -> list[str]:
-    more = [f"  and {len(items) - SHOWN:,} more"] if len(items) > SHOWN else []
-    return [*(f"  {item}" for item in items[:SHOWN]), *more]
+def _listed(items: Sequence[str], most: int) -> list[str]:
+    more = [f"  and {len(items) - most:,} more"] if len(items) > most else []
+    return [*(f"  {item}" for item in items[:most]), *more]
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,16 +353,15 @@ def _too_few(
 
 def refuse(scan: Scan, *, skip_bad: bool) -> None:
     """Raise `DataError` if a folder cannot be trained on."""
+    path = shown(str(scan.path))
     if scan.bad and not skip_bad:
-        lines = "\n".join(_listed([str(bad) for bad in scan.bad]))
+        few = "; ".join(str(bad).partition(";")[0] for bad in scan.bad[:NAMED])
+        more = f"; and {len(scan.bad) - NAMED:,} more" if len(scan.bad) > NAMED else ""
         raise DataError(
-            f"{shown(str(scan.path))}: {len(scan.bad):,} bad file(s); "
-            f"fix or remove them, or leave them out with --skip-bad (skip_bad=True)\n{lines}"
+            f"{path}: {len(scan.bad):,} bad file(s): {few}{more}. `invint data check "
+            f"folder:{path}` lists them; correct them, or leave them out with --skip-bad"
         )
     pooled = scan.held_out is not None
     lacking = [line for line in scan.few if pooled or "train on" in line]
     if lacking:
-        raise DataError(
-            f"{shown(str(scan.path))}: {'; '.join(lacking[:SHOWN])}; "
-            "add pictures or remove the class"
-        )
+        raise DataError(f"{path}: {'; '.join(lacking[:SHOWN])}; add pictures or remove the class")

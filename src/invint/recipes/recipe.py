@@ -17,6 +17,10 @@ class DataChoice:
         size: Number of training images, drawn with the class ratios of the set; all by default.
         validation: Share of the training images held out to choose by; 0 for none.
         test_turns: Predictions on test images are also averaged over this many rotated copies.
+        skip_bad: Leave out pictures of `folder:PATH` that cannot be read.
+        side: Even side of the squares its pictures are fitted into; chosen by default.
+        test_share: Share of the user's own images held out for testing where they have no test
+            split; a fifth by default.
     """
 
     name: str = "digits"
@@ -24,6 +28,9 @@ class DataChoice:
     size: int | None = None
     validation: float = 0.0
     test_turns: int = 1
+    skip_bad: bool = False
+    side: int | None = None
+    test_share: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,11 @@ from invint.export import ModelCard, load_model
 from invint.groups import Group
 from invint.models.network import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
+from invint.recipes.recipe import DataChoice
+from invint.run.building import chosen_data
 from invint.study.records import RunRecord
 
-Loader = Callable[[str], Dataset]
+Loader = Callable[[DataChoice], Dataset]
 IMAGES = 200  # turned through the circle, at most
 WEIGHTS = "model.safetensors"
 TURNS = "turns.json"
@@ -74,7 +76,7 @@ def load_test_images(run: RunRecord, load: Loader) -> Part:
     Raises:
         InvintError: They are not there, or others.
     """
-    dataset = load(run.data)
+    dataset = load(chosen_data(run.choices))
     if dataset.fingerprint != run.fingerprint:
         raise ConfigError(
             f"the data set {run.data!r} is not the one of the runs (fingerprint "

@@ -10,6 +10,7 @@ from typing import Any
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError, InvintError
 from invint.files import write_whole
+from invint.recipes.recipe import DataChoice
 from invint.report.answers import angle_figure, calibration_figure, confusion_figure
 from invint.report.curves import difference_figure, error_figure, learning_figures
 from invint.report.figures import Figure, Series, series_of
@@ -29,6 +30,7 @@ from invint.report.pictures import (
     monomial_figure,
     selection_figure,
 )
+from invint.run.building import load_chosen
 from invint.study.records import RunRecord, check_alike
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
 
@@ -77,7 +79,7 @@ def write_report(
         path: Where the page goes.
         title: Its title.
         data_dir: Where data sets lie; by default where `load_dataset` looks.
-        load: Takes the name of a data set to the set; by default `load_dataset`.
+        load: Takes the choice of a data set to the set; by default `load_chosen`.
         notes: Lines to say beside the summary, as on runs left out.
         advice: Headings with their paragraphs, shown first; the first one stands out.
 
@@ -91,7 +93,7 @@ def write_report(
         raise ConfigError("no finished run to report on; `invint train` makes some")
     check_alike(runs)
     series = series_of(ordered_recipes(runs))
-    loader = _remembering(load or partial(_load_dataset, folder=data_dir))
+    loader = _remembering(load or partial(load_chosen, data_dir=data_dir))
     names = sorted({run.data for run in runs})
     tables = [make_table(runs, data=name) for name in names]
     groups = [[run for run in runs if run.data == name] for name in names]
@@ -253,26 +255,20 @@ def _environment(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
 
 def _remembering(load: Loader) -> Loader:
     """Load each set once, and say the same each time it cannot be."""
-    known: dict[str, Dataset | InvintError] = {}
+    known: dict[DataChoice, Dataset | InvintError] = {}
 
-    def remember(name: str) -> Dataset:
-        if name not in known:
+    def remember(choice: DataChoice) -> Dataset:
+        if choice not in known:
             try:
-                known[name] = load(name)
+                known[choice] = load(choice)
             except InvintError as error:
-                known[name] = error
-        found = known[name]
+                known[choice] = error
+        found = known[choice]
         if isinstance(found, InvintError):
             raise found
         return found
 
     return remember
-
-
-def _load_dataset(name: str, *, folder: Path | None) -> Dataset:
-    from invint.data.registry import load_dataset
-
-    return load_dataset(name, folder)
 
 
 def _template() -> Any:

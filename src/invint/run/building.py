@@ -14,7 +14,7 @@ from invint.data.registry import load_dataset
 from invint.data.subsets import index_hash, split, subset
 from invint.export import ModelCard
 from invint.nn import Monomials
-from invint.recipes.recipe import Recipe
+from invint.recipes.recipe import DataChoice, Recipe
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Images:
     @classmethod
     def of(cls, recipe: Recipe, seed: int, data_dir: Path | None) -> "Images":
         """Load the set, choose the subset, hold out validation images where asked."""
-        dataset = load_dataset(recipe.data.name, data_dir)
+        dataset = load_chosen(recipe.data, data_dir)
         train, name = dataset.train, dataset.name
         chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
@@ -74,6 +74,24 @@ class Images:
             "indices": self.chosen.tolist(),
             "validation": self.held_out.tolist(),
         }
+
+
+def load_chosen(choice: DataChoice, data_dir: Path | None) -> Dataset:
+    """Read the data set of a recipe."""
+    return load_dataset(
+        choice.name,
+        data_dir,
+        skip_bad=choice.skip_bad,
+        side=choice.side,
+        test_share=choice.test_share,
+    )
+
+
+def chosen_data(choices: dict[str, Any]) -> DataChoice:
+    """Return which data set a run was on, from the choices of its recipe."""
+    told = choices["data"]
+    names = ("name", "skip_bad", "side", "test_share")
+    return DataChoice(**{name: told[name] for name in names if name in told})
 
 
 def make_card(

@@ -1,12 +1,14 @@
 """Studies: the paper's tables as grids of recipes, sizes and seeds."""
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import with_choices
+from invint.recipes.recipe import DataChoice
 from invint.train.pace import Pace
 
 SELECTIONS = (
@@ -137,12 +139,12 @@ def find_study(name: str) -> Study:
 
 def plan(
     study: Study,
-    count: Callable[[str], int],
+    count: Callable[[DataChoice], int],
     *,
     seeds: Sequence[int] | None = None,
     sizes: Sequence[int | None] | None = None,
     only: Sequence[str] = (),
-    data: str | None = None,
+    data: Mapping[str, Any] | None = None,
     scale: float | None = None,
 ) -> list[Cell]:
     """Return the runs of a study, or of a part of it, seed by seed.
@@ -152,24 +154,24 @@ def plan(
 
     Args:
         study: The whole grid.
-        count: Takes the name of a data set to the number of its training images.
+        count: Takes the choice of a data set to the number of its training images.
         seeds: Which seeds; 0 to one less than the study's number by default.
         sizes: Which numbers of training images; the study's by default.
         only: Which recipes, by their full names or what stands after the slash.
-        data: Another data set in the place of the recipes' own.
+        data: Other choices of data, `name` above all, in the place of the recipes' own.
         scale: Share of the iterations to run.
 
     Raises:
         ConfigError: Something asked for is not in the study or not in the data.
     """
     recipes = [_adapted(find_recipe(name), data, scale) for name in chosen_recipes(study, only)]
-    counts = {recipe.data.name: count(recipe.data.name) for recipe in recipes}
+    counts = {recipe.data: count(recipe.data) for recipe in recipes}
     cells = [
         Cell(_sized(recipe, size, images), seed, images)
         for seed in _checked_seeds(range(study.seeds) if seeds is None else seeds)
         for size in (_fitting(study.sizes, counts) if sizes is None else sizes)
         for recipe in recipes
-        for images in (counts[recipe.data.name],)
+        for images in (counts[recipe.data],)
     ]
     return _without_repeats(cells)
 
@@ -187,7 +189,7 @@ def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
     return [name for name in study.recipes if not only or name in {known[each] for each in only}]
 
 
-def _fitting(sizes: Iterable[int | None], counts: dict[str, int]) -> list[int | None]:
+def _fitting(sizes: Iterable[int | None], counts: Mapping[DataChoice, int]) -> list[int | None]:
     """Leave out the study's own sizes that another, smaller data set does not have."""
     smallest = min(counts.values())
     return [size for size in sizes if size is None or size <= smallest]
@@ -212,9 +214,9 @@ def _without_repeats(cells: Iterable[Cell]) -> list[Cell]:
     return list({(cell.recipe.name, cell.recipe.hash, cell.seed): cell for cell in cells}.values())
 
 
-def _adapted(recipe: Recipe, data: str | None, scale: float | None) -> Recipe:
-    if data is not None:
-        recipe = with_choices(recipe, {"data": {"name": data}}, "--data")
+def _adapted(recipe: Recipe, data: Mapping[str, Any] | None, scale: float | None) -> Recipe:
+    if data:
+        recipe = with_choices(recipe, {"data": data}, "--data")
     if scale is not None:
         if not 0 < scale <= 1:
             raise ConfigError(f"--scale {scale:g}: expected a share of the iterations in (0, 1]")

@@ -103,7 +103,51 @@ def test_a_run_without_selection_shows_what_it_has(tmp_path: Path) -> None:
     assert history.final == history.start
     done = CliRunner().invoke(app, [str(tmp_path / "0")])
     assert done.exit_code == 0, done.output
-    assert len(done.stdout.splitlines()) == 14
+    assert len(done.stdout.splitlines()) == 16
+
+
+def test_a_run_without_selection_says_what_was_drawn(tmp_path: Path) -> None:
+    start = write_run(tmp_path / "0", counts=())
+    entry = {"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()}
+    (tmp_path / "0" / "log.jsonl").write_text(json.dumps(entry) + "\n")
+    history = read_history(tmp_path / "0")
+    assert history.start == start
+    expected = torch.tensor(start.exponents) + 0.125
+    torch.testing.assert_close(torch.tensor(history.final.exponents), expected)
+    entry["start"] = {"distances": 3}
+    (tmp_path / "0" / "log.jsonl").write_text(json.dumps(entry) + "\n{}\n")
+    with pytest.raises(DataError, match="line 1 is damaged"):
+        read_history(tmp_path / "0")
+
+
+def test_two_selections_at_one_step_both_count(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    log = tmp_path / "0" / "log.jsonl"
+    apart = read_history(tmp_path / "0").steps
+    log.write_text(log.read_text().replace('"step": 100', '"step": 50'))
+    together = read_history(tmp_path / "0").steps
+    assert [step.kept for step in together] == [step.kept for step in apart]
+
+
+def test_exchanged_monomials_are_shown_with_what_they_are(tmp_path: Path) -> None:
+    """Scores of least squares are about what was chosen, not about what was there before."""
+    drawn, chosen = (Monomials.random(3, max_distance=4, generator=seeded(n)) for n in (1, 2))
+    event = selection_event(
+        epoch=1.0,
+        step=5,
+        method="lse",
+        scores=[1.0, 3.0, 2.0],
+        kept=[0, 1, 2],
+        monomials=chosen,
+        start=drawn,
+    )
+    (tmp_path / "log.jsonl").write_text(json.dumps(event) + "\n")
+    history = read_history(tmp_path)
+    assert (history.start, history.first) == (drawn, chosen)
+    done = CliRunner().invoke(app, [str(tmp_path)])
+    best_row = done.stdout.splitlines()[4].split()
+    assert best_row[:4] == ["1", *(f"{each:g}" for each in chosen.distances[1])]
+    assert best_row[4:7] == [f"{each:.2f}" for each in chosen.exponents[1]]
 
 
 def test_overlap_counts_combinations_regardless_of_order() -> None:
@@ -141,7 +185,7 @@ def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
 def test_the_command_prints_scores_ranks_and_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.setenv("COLUMNS", "80")
     for seed in (0, 1, 2):
         write_run(tmp_path / str(seed), seed)
     runs = [str(tmp_path / str(seed)) for seed in (0, 1, 2)]
@@ -149,18 +193,20 @@ def test_the_command_prints_scores_ranks_and_agreement(
     done = CliRunner().invoke(app, [*runs, "--out", str(figure)])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].strip() == runs[0]
-    assert "magnitude at epoch 5, 12 → 6" in lines[1]
+    assert lines[0].strip() == f"1: {runs[0]}"
+    assert lines[1].split() == ["magnitude", "magnitude"]
+    assert lines[2].split() == ["exponents", "epoch", "5", "epoch", "10"]
+    assert lines[3].split()[-6:] == ["12", "→", "6", "6", "→", "3"]
     history = read_history(Path(runs[0]))
-    shown = [int(line.split()[0]) for line in lines[2:14]]
+    shown = [int(line.split()[0]) for line in lines[4:16]]
     assert set(shown[:3]) == set(history.survivors)
     assert sorted(shown) == list(range(12))
-    assert [line.split("(")[-1].strip() for line in lines[2:8]] == [
+    assert [line.split("(")[-1].strip() for line in lines[4:10]] == [
         f"{rank})" for rank in range(1, 7)
     ]
     start, trained = history.start.exponents[shown[0]], history.final.exponents
-    assert f"{start[0]:.2f} {start[1]:.2f} {start[2]:.2f}" in lines[2]
-    assert " ".join(f"{b:.2f}" for b in trained[history.survivors.index(shown[0])]) in lines[2]
+    assert f"{start[0]:.2f} {start[1]:.2f} {start[2]:.2f}" in lines[4]
+    assert " ".join(f"{b:.2f}" for b in trained[history.survivors.index(shown[0])]) in lines[4]
     assert sum(" and " in line for line in lines) == 3
     assert figure.stat().st_size > 10_000
 
@@ -193,6 +239,15 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(DataError, match="not a safetensors file, or only a part of one"):
         read_history(folder)
+
+
+def test_runs_of_one_name_are_told_apart_in_a_figure(tmp_path: Path) -> None:
+    for folder in ("a/0", "b/0"):
+        write_run(tmp_path / folder)
+    figure = selection_figure([read_history(tmp_path / folder) for folder in ("a/0", "b/0")])
+    titles = [axes.get_title(loc="left") for axes in figure.get_axes()]
+    assert "monomials, run 1" in titles
+    assert "monomials, run 2" in titles
 
 
 def test_figures_without_runs_or_of_other_kinds_are_refused(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ def monomials(
         check_suffix(out)
     histories = [read_history(run) for run in runs]
     console = Console()
-    for history in histories:
-        console.print(str(history.run), soft_wrap=True, highlight=False)
+    for number, history in enumerate(histories, start=1):
+        name = f"{number}: {history.run}" if len(histories) > 1 else str(history.run)
+        console.print(name, soft_wrap=True, highlight=False)
         console.print(_chosen(history))
     if len(histories) > 1:
         console.print(_stability(histories))
@@ -36,11 +37,12 @@ def monomials(
 def _chosen(history: History) -> Table:
     """List the survivors first, then what was dropped last, each by rank."""
     table = Table(box=None, header_style="bold")
-    for title in ("number", "distances", "exponents at start", "trained"):
-        table.add_column(title, justify="right" if title == "number" else "left")
+    table.add_column("\n\nnumber", justify="right", no_wrap=True)
+    for title in ("\n\ndistances", "\nexponents\nat start", "\n\ntrained"):
+        table.add_column(title, no_wrap=True)
     for step in history.steps:
-        title = f"{step.method} at epoch {step.epoch:g}, {len(step.numbers)} → {len(step.kept)}"
-        table.add_column(title, justify="right")
+        title = f"{step.method}\nepoch {step.epoch:g}\n{len(step.numbers)} → {len(step.kept)}"
+        table.add_column(title, justify="right", no_wrap=True)
     now = dict(zip(history.survivors, history.final.exponents, strict=True))
     ranks = [step.ranks for step in history.steps]
     scores = [dict(zip(step.numbers, step.scores, strict=True)) for step in history.steps]
@@ -55,8 +57,8 @@ def _chosen(history: History) -> Table:
 
 
 def _row(history: History, number: int, now: dict[int, tuple[float, ...]]) -> tuple[str, str, str]:
-    distances = " ".join(f"{distance:g}" for distance in history.start.distances[number])
-    start = " ".join(f"{exponent:.2f}" for exponent in history.start.exponents[number])
+    distances = " ".join(f"{distance:g}" for distance in history.first.distances[number])
+    start = " ".join(f"{exponent:.2f}" for exponent in history.first.exponents[number])
     known = number in now and history.trained is not None
     trained = " ".join(f"{exponent:.2f}" for exponent in now[number]) if known else ""
     return distances, start, trained
@@ -75,12 +77,14 @@ def _order(history: History) -> list[int]:
 
 def _stability(histories: list[History]) -> Table:
     table = Table(box=None, header_style="bold", title="agreement", title_justify="left")
-    for title in ("runs", "common distances", "by chance", "rank correlation of first scores"):
-        table.add_column(title, justify="left" if title == "runs" else "right")
+    table.add_column("runs")
+    for title in ("common distances", "by chance", "rank correlation of first scores"):
+        table.add_column(title, justify="right")
+    numbers = {id(history): number for number, history in enumerate(histories, start=1)}
     for first, second in pairs(histories):
         correlation = rank_correlation(first, second)
         table.add_row(
-            f"{first.run} and {second.run}",
+            f"{numbers[id(first)]} and {numbers[id(second)]}",
             f"{overlap(first.final, second.final):.2f}",
             f"{chance_overlap(first, second):.2f}",
             "too few in common" if correlation is None else f"{correlation:+.2f}",

@@ -36,11 +36,11 @@ def selection_figure(histories: Sequence[History]) -> Figure:
     heights += [3.2] if len(histories) > 1 else []
     figure = Figure(figsize=(10, sum(heights)), layout="constrained")
     rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for row, history in zip(rows, histories, strict=False):
+    for row, history, name in zip(rows, histories, _names(histories), strict=False):
         left, right = row.subplots(1, 2)
         draw_monomials(left, history)
         draw_scores(right, history)
-        left.set_title(f"monomials, {_name(history)}", loc="left", fontsize=10)
+        left.set_title(f"monomials, {name}", loc="left", fontsize=10)
     if len(histories) > 1:
         left, right = rows[-1].subplots(1, 2)
         draw_overlap(left, histories)
@@ -68,7 +68,7 @@ def draw_monomials(axes: Axes, history: History) -> None:
     same place lie beside each other. Factors with an angle of their own are labelled with it.
     """
     numbers, now = history.survivors, history.final
-    start = history.start.keep(numbers)
+    start = history.first.keep(numbers)
     for row in range(len(numbers)):
         height = len(numbers) - 1 - row
         axes.axhline(height, color=GREY, linewidth=0.8, zorder=0)
@@ -218,7 +218,7 @@ def _matrix(
     colours: str,
     lowest: float,
 ) -> None:
-    names = [_name(history) for history in histories]
+    names = _names(histories)
     count = len(names)
     grid = [[math.nan] * count for _ in names]
     numbers = {id(history): number for number, history in enumerate(histories)}
@@ -237,8 +237,12 @@ def _matrix(
     axes.tick_params(length=0)
 
 
-def _name(history: History) -> str:
-    return f"run {history.run.name}"
+def _names(histories: Sequence[History]) -> list[str]:
+    """Name runs by their folders, that is by their seeds; or count them, where these are equal."""
+    names = [history.run.name for history in histories]
+    if len(set(names)) < len(names):
+        names = [str(number) for number in range(1, len(names) + 1)]
+    return [f"run {name}" for name in names]
 
 
 def _strip(axes: Axes, *sides: str) -> None:

@@ -49,7 +49,7 @@ class History:
 
     Attributes:
         run: Its folder.
-        start: The monomials it started with.
+        start: The monomials it started with; of `lse`, those before the exchange.
         steps: What was done, in order.
         trained: The monomials of the final network; none before the run is complete.
     """
@@ -58,6 +58,12 @@ class History:
     start: Monomials
     steps: tuple[SelectionStep, ...]
     trained: Monomials | None
+
+    @property
+    def first(self) -> Monomials:
+        """The monomials that scores and numbers are about, as the network first had them."""
+        exchanged = self.steps and self.steps[0].method == "lse"
+        return self.steps[0].monomials if exchanged else self.start
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -101,15 +107,14 @@ def selection_event(
 def read_history(run: Path) -> History:
     """Read the selection of a run from its folder, complete or not.
 
-    A run without selection has no steps and starts, as far as its folder tells, with the monomials
-    it ends with.
-
     Args:
         run: Folder of the run, with `log.jsonl`, and `model.safetensors` when it is complete.
     """
-    events = _events(run)
+    events, drawn = _events(run)
     trained = _trained(run)
     if not events:
+        if drawn is not None:
+            return History(run, drawn, (), trained)
         if trained is None:
             raise DataError(
                 f"{run}: neither its log nor its model has monomials; expected the folder of a run "
@@ -129,23 +134,26 @@ def read_history(run: Path) -> History:
     return History(run, start, steps, trained)
 
 
-def _events(run: Path) -> list[dict[str, Any]]:
-    """Return the selections of the log; of those a resumed run did twice the later."""
+def _events(run: Path) -> tuple[list[dict[str, Any]], Monomials | None]:
+    """Return the selections of the log, of those done twice the later; and monomials kept."""
     path = run / "log.jsonl"
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read; expected the folder of a run") from error
-    events: dict[float, dict[str, Any]] = {}
+    events: dict[tuple[int, int], dict[str, Any]] = {}  # one step may hold several
+    drawn = None
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             if entry.get("event") == "selection":
-                events[entry["step"]] = entry
-        except (ValueError, AttributeError, KeyError) as error:
+                events[entry["step"], -len(entry["scores"])] = entry
+            elif entry.get("event") == "monomials":
+                drawn = Monomials.from_dict(entry["start"])
+        except (ConfigError, ValueError, TypeError, AttributeError, KeyError) as error:
             if number < len(lines):  # the last may have been cut by a kill
                 raise DataError(f"{path}: line {number} is damaged") from error
-    return [events[step] for step in sorted(events)]
+    return [events[step] for step in sorted(events)], drawn
 
 
 def _steps(events: Sequence[dict[str, Any]], count: int) -> tuple[SelectionStep, ...]:

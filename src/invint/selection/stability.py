@@ -66,7 +66,7 @@ def _score_by_combination(history: History) -> dict[Combination, float]:
         return {}
     found: defaultdict[Combination, list[float]] = defaultdict(list)
     for combination, score in zip(
-        combinations_of(history.start), history.steps[0].scores, strict=True
+        combinations_of(history.first), history.steps[0].scores, strict=True
     ):
         found[combination].append(score)
     return {combination: mean(values) for combination, values in found.items()}

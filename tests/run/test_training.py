@@ -100,7 +100,7 @@ def test_the_log_counts_nominal_epochs(tiny: Tiny) -> None:
         parts = entry["cross_entropy"] + entry["elastic"] + entry["norm_penalty"]
         assert entry["loss"] == pytest.approx(parts, rel=1e-5)
         epoch = (entry["step"] - 1) / 5
-        assert entry["lr"] == pytest.approx(1e-2 * 0.1 ** (epoch / 10))
+        assert entry["lr"] == pytest.approx(1e-2 * 0.3 ** (epoch / 10))
 
 
 def test_a_subset_takes_as_many_steps_as_all_images(tiny: Tiny) -> None:
@@ -401,7 +401,7 @@ def test_digits_are_learned_in_seconds(tmp_path: Path) -> None:
     """A hundred steps of a narrow network get two of three turned digits right."""
     choices = (
         "model.widths=6,8,12 model.n_fc=16 model.group=C4 model.dropout=0 train.lr=0.02 "
-        "train.batch_size=32 train.scale=0.16"
+        "train.batch_size=32 train.scale=0.16 train.lr_decay=0.1"
     )
     recipe = changed(find_recipe("digits/local-ws"), choices.split())
     folder = train_run(recipe, runs=tmp_path, execution=Execution(device="cpu", threads=1))

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from invint.nn import GroupBatchNorm
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,14 @@ class Team:
         """Replace values by their sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
+
+    def of_leader(self, value: T) -> T:
+        """Return the value of the process that leads, so that all go on with the same."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def shared(self, network: nn.Module, device: torch.device) -> nn.Module:
         """Return the network so that gradients are averaged over all processes."""

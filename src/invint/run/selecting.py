@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
+from invint.errors import ConfigError
 from invint.nn import MonomialIntegration, Monomials
 from invint.nn.monomials import default_distance
 from invint.recipes.recipe import Recipe
@@ -66,6 +66,26 @@ class Selector:
             return [pace.step_at(self.choice.pretrain)]
         return [pace.step_at(epoch) for epoch, _ in self.choice.steps]
 
+    def check(self, pace: Pace) -> None:
+        """Raise `ConfigError` if nothing is left to train once everything is chosen."""
+        last = max(self.marks(pace), default=0)
+        if last >= pace.steps:
+            raise ConfigError(
+                f"selection: the last choice falls on step {last}, the end of a run of "
+                f"{pace.steps} steps; train longer, or choose earlier"
+            )
+
+    def done(self, run: "Run") -> bool:
+        """Return whether everything is chosen, and the network has the form it will keep."""
+        return run.selected == len(self.marks(run.pace))
+
+    def begin(self, run: "Run") -> list[dict[str, Any]]:
+        """Return the line for the log about monomials that are kept as they were drawn."""
+        start = self.first_monomials()
+        if start is None or run.step or self.choice.method != "none":
+            return []
+        return [{"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()}]
+
     def select(self, run: "Run") -> list[dict[str, Any]]:
         """Choose what is due, and return the lines for the log."""
         entries = []
@@ -79,15 +99,17 @@ class Selector:
         """Keep the monomials with the highest scores."""
         _, count = self.choice.steps[run.selected]
         _, _, head = find_monomials(run.network)
-        before = head.monomials
         if self.choice.method == "magnitude":
-            scores = magnitude(first_dense(run.network)[1].weight, len(before))
+            scores = magnitude(first_dense(run.network)[1].weight, len(head.exponents))
         else:
-            scores = connectivity(run.network, run.training_images(), cross_entropy)
+            scores = connectivity(run.network, run.training_images(), run.cross_entropy)
+        scores = run.processes.of_leader(scores.cpu())  # running statistics differ between them
         kept = best(scores, count)
         prune(run.network, run.optimizer, kept)
         run.rebuilt()
-        return self._entry(run, scores.tolist(), kept, None if run.selected else before)
+        return self._entry(
+            run, scores.tolist(), kept, None if run.selected else self.first_monomials()
+        )
 
     def _exchange(self, run: "Run") -> dict[str, Any]:
         """Put monomials in the place of pooling, chosen by least squares on what it was given."""
@@ -104,6 +126,7 @@ class Selector:
             patience=self.choice.patience,
             candidates=self.choice.candidates,
         )
+        found = run.processes.of_leader(found)
         pretrained = run.network.features.state_dict()
         run.build("monomials", found.monomials)
         run.network.features.load_state_dict(pretrained)

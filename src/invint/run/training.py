@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from invint.data.batches import Batches, test_batches
 from invint.data.dataset import Part
@@ -119,6 +120,7 @@ class Run:
         self.saved_at = time.monotonic()
         self.watch = Watch()
         self.selector = Selector(recipe, images, seed)
+        self.selector.check(self.pace)
         self.build(self.selector.first_head, self.selector.first_monomials())
 
     @cached_property
@@ -186,6 +188,11 @@ class Run:
     def class_weights(self) -> Tensor:
         """The weight of each class among the images trained on."""
         return class_weights(self.images.labels, len(self.images.dataset.class_names))
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean over a batch, with class weights where the recipe asks for them."""
+        weight = self.class_weights.to(self.device) if self.recipe.train.class_weights else None
+        return cross_entropy(logits, labels, weight=weight, reduction="none").mean()
 
     def complete(self, watch: Watch) -> None:
         """Begin or go on, train to the end, and write the result."""
@@ -303,10 +310,9 @@ class Run:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step; pre-training has a schedule of its own."""
-        train, epoch = self.recipe.train, self.pace.epoch_at(step)
-        pretrain = self.recipe.selection.pretrain
+        train, again = self.recipe.train, self.pace.step_at(self.recipe.selection.pretrain)
         return learning_rate(
-            epoch - pretrain if epoch >= pretrain else epoch,
+            self.pace.epoch_at(step - again if step >= again else step),
             lr=train.lr,
             decay=train.decay,
             factor=train.lr_decay,
@@ -315,14 +321,17 @@ class Run:
 
     def select(self) -> None:
         """Choose monomials, if this is the step for it."""
-        for entry in self.selector.select(self):
+        for entry in self.selector.begin(self) + self.selector.select(self):
             if self.processes.leads:
                 self.folder.log(entry)
                 self.watch.logged(entry)
 
     def training_images(self) -> Iterator[Batch]:
-        """Return the images trained on, once and as they are."""
-        return self.in_order(self.images.dataset.train, self.images.chosen)
+        """Return the images trained on, once and as they are, no batch with one alone."""
+        chosen = self.images.chosen
+        sizes = (size for size in range(EVALUATION_BATCH, 1, -1) if len(chosen) % size != 1)
+        size = next(sizes, EVALUATION_BATCH)  # a single image has no variance to be divided by
+        return self.in_order(self.images.dataset.train, chosen, batch_size=size)
 
     def record(self) -> None:
         """Log the epoch that is over, and keep the weights if validation likes them best."""
@@ -344,23 +353,29 @@ class Run:
         return self.seconds_before + time.monotonic() - self.began
 
     def validate(self) -> float:
-        """Return the validation error, and keep the weights if it is the lowest so far."""
+        """Return the validation error, and keep the weights if it is the lowest so far.
+
+        As long as monomials are still to be chosen, the network is not the one asked for.
+        """
         if self.images.validation is None:
             raise RunError(f"{self.folder.path}: there are no validation images")
         batches = self.in_order(*self.images.validation)
         logits = logits_of(self.network, batches, autocast=self.execution.autocast)
         error = scores_of(*logits).error
-        if self.best is None or error < self.best["validation_error"]:
+        lowest = self.best is None or error < self.best["validation_error"]
+        if lowest and self.selector.done(self):
             self.best = {"validation_error": error, "step": self.step}
             best = self.folder.path / "best.safetensors"
             write_whole(best, network_bytes(self.network, self.current_card))
         return error
 
-    def in_order(self, part: Part, chosen: Tensor | None = None) -> Iterator[Batch]:
+    def in_order(
+        self, part: Part, chosen: Tensor | None = None, *, batch_size: int = EVALUATION_BATCH
+    ) -> Iterator[Batch]:
         """Return images and labels from first to last, for evaluation."""
         return test_batches(
             part,
-            batch_size=EVALUATION_BATCH,
+            batch_size=batch_size,
             mean=self.images.mean,
             std=self.images.std,
             device=self.device,

@@ -217,6 +217,10 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
     recipe = find_recipe(name)
     for path in ("train.lr", "train.batch_size", "train.epochs", "train.reg", "model.dropout"):
         assert recipe.source[path]
+    if recipe.model.head is not None:
+        assert {"data.augment", "train.decay", "train.elastic"} <= recipe.source.keys()
+    if recipe.model.head == "monomials":
+        assert {f"selection.{key}" for key in ("method", "start", "steps")} <= recipe.source.keys()
     assert all(
         hasattr(getattr(recipe, path.split(".")[0]), path.split(".")[1]) for path in recipe.source
     )
@@ -224,6 +228,12 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
 
 def test_the_nearest_column_is_named_where_the_appendix_has_none() -> None:
     assert "no column; that of SF-CNN" in find_recipe("rotmnist/cnn7").source["train.lr"]
+
+
+def test_what_a_variant_changes_is_not_said_to_be_the_papers_pruning() -> None:
+    source = find_recipe("rotmnist/monomials-lse").source
+    for key in ("method", "start", "steps", "pretrain"):
+        assert source[f"selection.{key}"] == "table 1, row lse"
 
 
 def test_no_two_recipes_share_a_folder() -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from invint.recipes import RECIPES, Recipe, find_recipe
@@ -21,8 +22,8 @@ def recipes(context: typer.Context) -> None:
     """List all recipes."""
     if context.invoked_subcommand is None:
         table = Table(box=None, header_style="bold")
-        for title in ("recipe", "about"):
-            table.add_column(title)
+        table.add_column("recipe", no_wrap=True)
+        table.add_column("about")
         for name in RECIPES:
             table.add_row(name, find_recipe(name).about)
         Console().print(table)
@@ -39,24 +40,30 @@ def show(
     recipe = changed(find_recipe(name), assignments or [])
     console = Console()
     console.print(f"[bold]{recipe.name}[/]  {recipe.about}  [dim](hash {recipe.hash})[/]")
-    console.print(_table(recipe))
+    sources = list(dict.fromkeys(recipe.source.values()))
+    console.print(_table(recipe, sources))
+    for number, source in enumerate(sources, start=1):
+        console.print(f" [{number}]  {source}", markup=False, highlight=False)
 
 
-def _table(recipe: Recipe) -> Table:
+def _table(recipe: Recipe, sources: list[str]) -> Table:
+    """List all values; a source that many share is a number here and written out below."""
     table = Table(box=None, header_style="bold")
-    for title in ("value", "", "source"):
+    for title in ("choice", "value", "source"):
         table.add_column(title)
     parts: dict[str, Any] = recipe.choices
     for part, choices in parts.items():
         for key, value in choices.items():
             path = f"{part}.{key}"
-            table.add_row(path, _shown(value), recipe.source.get(path, ""))
+            source = recipe.source.get(path)
+            number = "" if source is None else escape(f"[{sources.index(source) + 1}]")
+            table.add_row(path, _shown(path, value), number)
     return table
 
 
-def _shown(value: Any) -> str:
+def _shown(path: str, value: Any) -> str:
     if value is None:
-        return "network's own"
+        return "all" if path == "data.size" else "network's own"
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

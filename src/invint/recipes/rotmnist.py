@@ -6,7 +6,13 @@ from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoi
 
 APPENDIX = "appendix, hyper-parameters on Rotated-MNIST, column "
 TRAIN = ("batch_size", "epochs", "optimizer", "lr", "lr_decay", "lr_decay_epochs", "reg")
-PRUNING = "appendix, implementation details: M = 50, 25 after 10 epochs, n_m after 5 more"
+TEXT = "appendix, implementation details"
+PRUNING = f"{TEXT}: M = 50, 25 after 10 epochs, n_m after 5 more"
+CHOICE = "table 1, best row, used in all further experiments"
+PRUNED = {"selection.start": PRUNING, "selection.steps": PRUNING} | {
+    "selection.method": CHOICE,
+    "selection.initial": CHOICE,
+}
 
 
 def pooling() -> Recipe:
@@ -18,7 +24,7 @@ def pooling() -> Recipe:
         train=TrainChoice(
             epochs=100, batch_size=64, lr=1e-3, lr_decay=0.9, lr_decay_epochs=(20,), reg=1.0
         ),
-        source=sources(APPENDIX + "SF-CNN"),
+        source=steerable_sources(APPENDIX + "SF-CNN"),
     )
 
 
@@ -63,7 +69,7 @@ def monomials() -> Recipe:
     base = _integrated("monomials", "Monomials", n_fc=90, dropout=0.45)
     train = replace(base.train, lr=1e-4, lr_decay=0.75, lr_decay_epochs=(15,), reg=0.15)
     selection = SelectionChoice(method="magnitude", start=50, steps=((10, 25), (15, 5)))
-    source = base.source | {"selection.start": PRUNING, "selection.steps": PRUNING}
+    source = base.source | PRUNED
     return replace(base, train=train, selection=selection, source=source)
 
 
@@ -85,7 +91,8 @@ def selected(base: Recipe, variant: str, **choices: object) -> Recipe:
     """Return a monomial recipe that selects in another way."""
     selection = replace(base.selection, **choices)  # type: ignore[arg-type]
     name = f"{base.name}-{variant}"
-    source = base.source | {"selection.method": f"table 1, row {variant}"}
+    row = f"table 1, row {variant}"
+    source = base.source | {f"selection.{key}": row for key in ("method", *choices)}
     return replace(base, name=name, about="", selection=selection, source=source)
 
 
@@ -131,6 +138,12 @@ def sources(origin: str) -> dict[str, str]:
     }
 
 
+def steerable_sources(column: str) -> dict[str, str]:
+    """Name the origin of the numbers of a column, and of those the text gives for all columns."""
+    text = dict.fromkeys(("data.augment", "train.decay", "train.elastic"), TEXT)
+    return sources(column) | text
+
+
 def _integrated(head: str, column: str, *, n_fc: int, dropout: float) -> Recipe:
     base = pooling()
     return replace(
@@ -138,5 +151,5 @@ def _integrated(head: str, column: str, *, n_fc: int, dropout: float) -> Recipe:
         name=f"rotmnist/{head}",
         model=replace(base.model, head=head, n_fc=n_fc, dropout=dropout),
         train=replace(base.train, batch_size=32),
-        source=sources(APPENDIX + column),
+        source=steerable_sources(APPENDIX + column),
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoice, TrainChoice
-from invint.recipes.rotmnist import PRUNING, sources
+from invint.recipes.rotmnist import PRUNED, TEXT, sources, steerable_sources
 
 PLAIN = "specification of plain wide residual networks, after Zagoruyko and Komodakis 2016"
 ROTATED = "ours: the paper has no column for it"
@@ -131,9 +131,9 @@ TITLES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "stl10": "STL-10"}
 def _steerable(name: str, network: str, head: str, column: Column) -> Recipe:
     data = name.partition("/")[0]
     origin = f"appendix, hyper-parameters on {TITLES[data]}, column {column.title}"
-    source = sources(origin) | {"train.norm_penalty": "appendix, implementation details"}
+    source = steerable_sources(origin) | {"train.norm_penalty": TEXT}
     if head == "monomials":
-        source |= {"selection.start": PRUNING, "selection.steps": PRUNING}
+        source |= PRUNED
     return Recipe(
         name=name,
         data=DataChoice(name=data, augment=AUGMENT[data]),

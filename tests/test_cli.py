@@ -236,12 +236,11 @@ def test_recipes_are_listed_and_shown() -> None:
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
     assert {"digits/local-ws", "rotmnist/sf-ii", "stl10/wrn"} <= set(names)
     shown = run("recipes", "show", "rotmnist/local-ws", "--set", "train.lr=0.5").stdout
-    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in shown.splitlines()}
-    assert rows["train.reg"][0] == "0.001"
-    assert rows["train.reg"][1].startswith(
-        "appendix, hyper-parameters on Rotated-MNIST, column Loc"
-    )
+    rows = {line.split()[0]: line.strip().split(maxsplit=2)[1:] for line in shown.splitlines()}
+    assert rows["train.reg"] == ["0.001", "[1]"]
+    assert rows["[1]"] == ["appendix,", "hyper-parameters on Rotated-MNIST, column Local-WS"]
     assert rows["train.lr"] == ["0.5"]
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -268,6 +267,40 @@ def test_recipes_are_listed_and_shown() -> None:
         ("train --set data.validation=2", "split: expected a share between 0 and 1"),
         ("train --set model.name=vgg", "no network 'vgg'"),
         ("train --size 5", "subset of 'digits': 5 images cannot show 10 classes"),
+        ("train --threads -1", "expected 1 thread or more, got -1"),
+        ("train --set train.lr=NaN", "optimizer: expected learning rate, momentum and weight"),
+        ("train --set train.lr_decay_epochs=0", "expected one or more epochs above 0 for the"),
+        ("train --set train.lr_decay_epochs=[]", "expected one or more epochs above 0 for the"),
+        ("train --set data.test_turns=0", "data.test_turns must be 1 or more, got 0"),
+        ("train --set model.dropout=2", "model.dropout must be from 0 to 1, got 2"),
+        (
+            "train digits/monomials --set selection.start=5",
+            "selection: 5 monomials cannot be chosen out of 5; start with more",
+        ),
+        (
+            "train digits/monomials --set selection.steps=[[2,5],[4,10]]",
+            "selection: the number of monomials must fall at each step, got 20 → 5 → 10",
+        ),
+        (
+            "train digits/monomials --set train.epochs=3",
+            "selection: a step at epoch 4 does not fit a run of 3 epochs; use 0 to less than 3",
+        ),
+        (
+            "train digits/monomials --set selection.steps=[[19.9,5]] --scale 0.05",
+            "selection: the last choice falls on step 15, the end of a run of 15 steps; train",
+        ),
+        (
+            "train digits/pooling --set selection.method=magnitude",
+            "selection 'magnitude' needs the head 'monomials', got 'max'",
+        ),
+        (
+            "train digits/monomials-magnitude-catalog --set selection.start=2",
+            "a catalog of 3 factors with distances up to 2 needs 3 monomials, got 2; start with",
+        ),
+        (
+            "train digits/monomials --set selection.steps=5",
+            "selection.steps must be a list like [[10, 5]], got 5",
+        ),
         ("train --device tpu", "expected the device cpu or cuda and the precision float32 or"),
         ("evaluate gone.onnx --data digits", "gone.onnx: there is no such file"),
     ],
@@ -299,6 +332,11 @@ def test_help_ends_with_examples(command: Command, name: str) -> None:
     assert done.out.count(f"invint {name}") >= 2
 
 
+def test_a_bar_that_never_began_leaves_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Bar().ended()
+    assert capsys.readouterr().err == ""
+
+
 def test_the_bar_shows_the_epoch_and_what_was_selected(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -307,12 +345,16 @@ def test_the_bar_shows_the_epoch_and_what_was_selected(
     bar.started(tmp_path, 3, 10)
     entry = {"event": "selection", "epoch": 2.0, "step": 5, "kept": [0, 2], "scores": [3.0, 1, 2]}
     bar.logged(entry)
+    bar.logged({**entry, "scores": [3.0, 1], "tried": 1200, "accepted": 7})
+    bar.logged({"event": "monomials", "epoch": 0, "start": {"distances": [[0, 1], [0, 2]]}})
     bar.stepped(10)
     bar.logged({"epoch": 4.0, "error": 0.25, "lr": 1e-3, "validation_error": 0.5})
     bar.ended()
     shown = capsys.readouterr().err
     assert shown.startswith(f"going on in {tmp_path}")
     assert "epoch 2: 2 of 3 monomials kept" in shown
+    assert "epoch 2: 2 monomials by least squares, 7 of 1,200 exchanges made" in shown
+    assert "epoch 0: 2 monomials, kept as drawn" in shown
     assert "10/10" in shown
     assert "error 25.0%" in shown
     assert "validation 50.0%" in shown

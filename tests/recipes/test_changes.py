@@ -71,8 +71,16 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
         ),
         (
             "selection.steps=[[1, 2, 3]]",
-            "--set selection.steps=[[1, 2, 3]]: selection.steps must be a list like "
-            "[float, int], got [1, 2, 3]",
+            "--set selection.steps=[[1, 2, 3]]: selection.steps must be a list like [[10, 5]], "
+            "got [[1, 2, 3]]",
+        ),
+        (
+            "model.widths=wide",
+            "--set model.widths=wide: model.widths must be a list like [5], got 'wide'",
+        ),
+        (
+            "data.size=many",
+            "--set data.size=many: data.size must be a whole number, got 'many'",
         ),
     ],
 )

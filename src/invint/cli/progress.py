@@ -49,9 +49,8 @@ class Bar(Watch):
 
     def logged(self, entry: dict[str, Any]) -> None:
         """Show the numbers of the epoch."""
-        if entry.get("event") == "selection":
-            kept, total = len(entry["kept"]), len(entry["scores"]) or len(entry["kept"])
-            self.noted(f"epoch {entry['epoch']:g}: {kept} of {total} monomials kept")
+        if "event" in entry:
+            self.noted(f"epoch {entry['epoch']:g}: {_chosen(entry)}")
             return
         state = f"epoch {entry['epoch']:.0f}  error {entry['error']:.1%}  lr {entry['lr']:.1e}"
         if "validation_error" in entry:
@@ -64,7 +63,8 @@ class Bar(Watch):
 
     def ended(self) -> None:
         """Leave the bar as it is and give the terminal back."""
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()
 
 
 class Lines(Watch):
@@ -132,6 +132,17 @@ class TensorBoard(Watch):
         if self.writer is not None:
             self.writer.close()
         self.inner.ended()
+
+
+def _chosen(entry: dict[str, Any]) -> str:
+    """Say what a line of the log about monomials says."""
+    if entry["event"] != "selection":
+        return f"{len(entry['start']['distances'])} monomials, kept as drawn"
+    kept = len(entry["kept"])
+    if "tried" in entry:
+        tried, accepted = f"{entry['tried']:,}", f"{entry['accepted']:,}"
+        return f"{kept} monomials by least squares, {accepted} of {tried} exchanges made"
+    return f"{kept} of {len(entry['scores'])} monomials kept"
 
 
 def watcher(*, quiet: bool, as_json: bool, tensorboard: bool) -> Watch:

@@ -60,7 +60,14 @@ def _changed(recipe: Recipe, changes: Iterable[Change]) -> Recipe:
         hints = get_type_hints(type(getattr(recipe, part)))
         if key not in hints:
             raise ConfigError(f"{owner}: no value '{part}.{key}'; {part} has {list(hints)}")
-        fitted[part][key] = _fitted(value, hints[key], f"{owner}: {part}.{key}")
+        kind = _plain(hints[key])
+        read = _parsed(value) if isinstance(value, _Text) and kind is not str else value
+        try:
+            fitted[part][key] = _fitted(read, hints[key])
+        except _MisfitError as error:
+            raise ConfigError(
+                f"{owner}: {part}.{key} must be {_named(kind)}, got {read!r}"
+            ) from error
     paths = {f"{part}.{key}" for part, values in fitted.items() for key in values}
     source = {path: why for path, why in recipe.source.items() if path not in paths}
     parts: dict[str, Any] = {
@@ -76,6 +83,10 @@ class _Text(str):
     __slots__ = ()
 
 
+class _MisfitError(Exception):
+    """A value is not what its annotation wants."""
+
+
 def _parsed(text: str) -> Any:
     """Read a value as JSON, or as plain text; `none` is nothing, `a,b` a list."""
     if text.lower() in ("none", "null"):
@@ -86,29 +97,43 @@ def _parsed(text: str) -> Any:
         return [_parsed(each) for each in text.split(",")] if "," in text else text
 
 
-def _fitted(value: Any, kind: Any, owner: str) -> Any:
+def _plain(kind: Any) -> Any:
+    """Return what an annotation wants where it wants something."""
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        return next(each for each in get_args(kind) if each is not type(None))
+    return kind
+
+
+def _fitted(value: Any, kind: Any) -> Any:
     """Return the value as its annotation wants it."""
     if isinstance(value, _Text):
-        value = str(value) if kind is str else _parsed(value)
-    if get_origin(kind) in (types.UnionType, typing.Union):
-        if value is None:
-            return None
-        return _fitted(value, next(k for k in get_args(kind) if k is not type(None)), owner)
+        value = str(value)
+    if kind is not _plain(kind):
+        return None if value is None else _fitted(value, _plain(kind))
     if get_origin(kind) is tuple:
         items = value if isinstance(value, list | tuple) else [value] if value != "" else []
         inner = get_args(kind)
         kinds = inner[:1] * len(items) if inner[-1] is Ellipsis else inner
         if len(kinds) == len(items):
-            return tuple(
-                _fitted(item, each, owner) for item, each in zip(items, kinds, strict=True)
-            )
+            return tuple(_fitted(item, each) for item, each in zip(items, kinds, strict=True))
     elif type(value) is kind:
         return value
     elif kind in (float, str) and type(value) in (int, float):
         return kind(value)
-    raise ConfigError(f"{owner} must be {_named(kind)}, got {value!r}")
+    raise _MisfitError
 
 
 def _named(kind: Any) -> str:
+    """Say in words what a value must be, with an example where it is a list."""
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)
+        example = [_example(each) for each in inner if each is not Ellipsis]
+        return f"a list like {json.dumps(example)}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return names.get(kind, f"a list like {kind}".replace("tuple", ""))
+    return names[kind]
+
+
+def _example(kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return [_example(each) for each in get_args(kind)]
+    return {int: 5, float: 10, str: "rotate"}[kind]

@@ -146,6 +146,14 @@ class Recipe:
                 f"{self.name}: selection {self.selection.method!r} needs the head 'monomials', "
                 f"got {self.model.head!r}"
             )
+        for key in ("dropout", "attention_dropout"):
+            share = getattr(self.model, key)
+            if share is not None and not 0 <= share <= 1:
+                raise ConfigError(f"{self.name}: model.{key} must be from 0 to 1, got {share:g}")
+        if self.data.test_turns < 1:
+            raise ConfigError(
+                f"{self.name}: data.test_turns must be 1 or more, got {self.data.test_turns}"
+            )
 
     @property
     def choices(self) -> dict[str, object]:

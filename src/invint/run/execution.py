@@ -50,6 +50,8 @@ class Execution:
                 "expected the device cpu or cuda and the precision float32 or bfloat16, "
                 f"got {device!r} and {precision!r}"
             )
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"expected 1 thread or more, got {self.threads}")
         return replace(
             self,
             device=device,

@@ -1,5 +1,6 @@
 """The loop, and what it needs at hand: an optimizer, a meter, a way to stop."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -33,7 +34,7 @@ def make_optimizer(
     network: nn.Module, name: str, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
     """Return Adam, or stochastic gradient descent with Nesterov momentum."""
-    if min(lr, momentum, weight_decay) < 0:
+    if not all(0 <= each < math.inf for each in (lr, momentum, weight_decay)):
         raise ConfigError(
             "optimizer: expected learning rate, momentum and weight decay of 0 or more, "
             f"got {lr:g}, {momentum:g} and {weight_decay:g}"

@@ -58,6 +58,10 @@ def learning_rate(
     With factor $d$ and epochs $T$: `exponential` is $\eta d^{t/T}$, `step` is
     $\eta d^{\lfloor t/T \rfloor}$, and `milestones` multiplies by $d$ at each of several epochs.
     """
+    if not epochs or min(epochs) <= 0:
+        raise ConfigError(
+            f"expected one or more epochs above 0 for the decay of the learning rate, got {epochs}"
+        )
     if decay == "exponential":
         power = epoch / epochs[0]
     elif decay == "step":

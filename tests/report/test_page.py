@@ -229,7 +229,7 @@ def test_runs_that_cannot_be_reported_are_refused(tmp_path: Path) -> None:
 
 
 def test_advice_stands_first_and_is_reached_from_the_top(tmp_path: Path) -> None:
-    advice = [("In short", ["Turn <b> & see."]), ("Where not", ["6 and 9.", "1 and 7."])]
+    advice = [("In short", ["Turn <b> & see 5 %."]), ("Where not", ["6 and 9.", "1 and 7."])]
     runs = [read_run(write_run(tmp_path))]
     text = write_report(runs, tmp_path / "a.html", load=load, advice=advice).read_text()
     page = outline(tmp_path / "a.html")
@@ -239,7 +239,11 @@ def test_advice_stands_first_and_is_reached_from_the_top(tmp_path: Path) -> None
     own = text[start : text.index("</section>", start)]
     assert start < text.index("Test error in %")
     assert re.findall("<h3>(.*)</h3>", own) == ["In short", "Where not"]
-    assert re.findall("<p>(.*)</p>", own) == ["Turn &lt;b&gt; &amp; see.", "6 and 9.", "1 and 7."]
+    assert re.findall("<p>(.*)</p>", own) == [
+        "Turn &lt;b&gt; &amp; see 5\u00a0%.",
+        "6 and 9.",
+        "1 and 7.",
+    ]
     assert own.count('class="lead"') == 1
     assert own.index('class="lead"') < own.index("In short")
 
@@ -265,6 +269,23 @@ def test_every_figure_can_be_seen(study: tuple[Path, list[RunRecord]], width: in
             assert box["height"] > 30
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= width
+
+
+@pytest.mark.slow
+def test_advice_and_a_long_title_fit_a_phone(tmp_path: Path) -> None:
+    runs = [read_run(write_run(tmp_path))]
+    advice = [("In short", ["Long " + 60 * "word" + " and 95.7 % right. " * 20])]
+    title = "A folder with quite a long name: does rotation invariance help?"
+    write_report(runs, tmp_path / "a.html", title=title, load=load, advice=advice)
+    with browser_page(tmp_path / "a.html", width=390) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        for place in ("#advice p", "#theme"):
+            box = visit.page.locator(place).bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 390
+        link = visit.page.locator("nav a", has_text="Advice")
+        link.click()
+        assert visit.page.url.endswith("#advice")
 
 
 @pytest.mark.slow

@@ -125,10 +125,8 @@ def test_the_page_says_first_what_to_do(tmp_path: Path) -> None:
     sections = advice(findings, data(LABELS), PLAN)
     short, right, did, *rest = for_page(sections, findings, PLAN)
     assert short == ("In short", ["Rotation invariance helps on these images."])
-    assert right[0] == "Right answers"
-    assert right[1][0] == (
-        "Ordinary network (cnn below): 86.7 % as the test images are, 50.0 % when they are turned."
-    )
+    assert right[0].startswith("Right answers")
+    assert right[1][0] == "Ordinary network (cnn): 86.7 %, turned 50.0 %"
     assert len(right[1]) == len(NAMES)
     assert did == (sections[1][0], sections[1][1][:-1])
     assert rest == sections[2:]

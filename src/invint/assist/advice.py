@@ -106,7 +106,10 @@ def for_page(
     rest = [(name, [line for line in lines if line != short]) for name, lines in sections[1:]]
     return [
         (heading, [text[:1].upper() + text[1:]]),
-        ("Right answers", [standing_sentence(each) for each in findings.standings]),
+        (
+            "Right answers on the test images as they are, and turned",
+            [standing_sentence(each) for each in findings.standings],
+        ),
         *rest,
     ]
 
@@ -115,9 +118,8 @@ def standing_sentence(standing: Standing) -> str:
     """Say how often a network is right, with its name in the tables of the report."""
     name = NAMES[standing.recipe]
     return (
-        f"{name[:1].upper()}{name[1:]} ({standing.recipe.partition('/')[2]} below): "
-        f"{percent(1 - standing.error)} as the test images are, {percent(1 - standing.turned)} "
-        "when they are turned."
+        f"{name[:1].upper()}{name[1:]} ({standing.recipe.partition('/')[2]}): "
+        f"{percent(1 - standing.error)}, turned {percent(1 - standing.turned)}"
     )
 
 

@@ -98,10 +98,13 @@ class ShortBar(Bar):
 
 def show(fitted: Fitted) -> None:
     """Print the advice, where everything is and how to go on."""
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print(fitted.advice)
+    console = Console(highlight=False, markup=False)
+    console.print(fitted.advice, soft_wrap=not console.is_terminal)
     files = fitted.files
     network = quote(str(files.get("onnx", files["safetensors"])))
-    console.print(f"report           {files['report'].resolve().as_uri()}")
-    console.print(f"label pictures   invint predict {network} PICTURES --out answers.csv")
-    console.print(f"try it on a page invint serve {network}")
+    lines = [
+        f"report     {files['report'].resolve().as_uri()}",
+        f"to label   invint predict {network} PICTURES --out answers.csv",
+        f"to try it  invint serve {network}",
+    ]
+    console.print("\n".join(lines), soft_wrap=True)

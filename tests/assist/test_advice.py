@@ -20,6 +20,7 @@ from invint.assist.advice import (
     counted,
     find_out,
     for_page,
+    saved_line,
     summary_line,
 )
 from invint.assist.comparison import Standing, best_run, compare, confused, standings
@@ -177,6 +178,11 @@ def test_confused_classes_are_named_with_their_counts(tmp_path: Path) -> None:
     (line,) = confusion_lines(findings, data(LABELS).class_names, PLAN)
     assert line.startswith("cat and dog: confused 24 times by the integrated network, 1 by the")
     assert "differ by their orientation" in summary_line(findings, PLAN)
+    assert findings.best.recipe != "fit/cnn"
+    assert saved_line(findings).endswith("take the ordinary network, fit/cnn, instead.")
+    ordinary = replace(findings, best=pick(found, "cnn").runs[0])
+    assert "instead" not in saved_line(ordinary)
+    assert "instead" not in saved_line(replace(findings, confusions=()))
 
 
 @pytest.mark.parametrize(

@@ -193,8 +193,8 @@ def summary_line(findings: Findings, plan: Plan) -> str:
     steady = min(findings.standings, key=lambda each: each.turned)
     if findings.confusions:
         return (
-            "In short: some classes here differ by their orientation, which an invariant network "
-            "cannot see. Use it only if these classes may be taken together."
+            "In short: some images here differ by their orientation, which an invariant network "
+            "cannot see. Use it only if mixing up the classes named here does little harm."
         )
     if verdict == BETTER:
         return "In short: rotation invariance helps on these images."
@@ -245,11 +245,17 @@ def saved_line(findings: Findings) -> str:
     why = "the lowest error on the validation images"
     if len(tied) > 1:
         why += f", shared by {len(tied)} networks: of these the one made for turned images"
-    return (
+    text = (
         f"The {NAMES[run.recipe]}, seed {run.seed}: {why} ({percent(chosen.validation)}). It is "
         f"wrong on {percent(run.error)} of the test images. The others are kept in the folder "
         "runs; `invint export` makes a file of one."
     )
+    if findings.confusions and findings.learned and run.recipe != ORDINARY:
+        text += (
+            " Test images had no say in this: if the classes named above must not be mixed up, "
+            "take the ordinary network, fit/cnn, instead."
+        )
+    return text
 
 
 def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:

@@ -277,6 +277,11 @@ def test_hidden_files_are_passed_over(tmp_path: Path, load: Callable[..., Datase
         (["path,label", "0.png,"], "line 2: expected the name of a class, got ''"),
         (["path,label", "0.png,a", "0.png,b"], "line 3: 0.png is listed twice; remove one"),
         (
+            ["path,label", "0.png,a", ".//0.png,b"],
+            r"line 3: \.//0\.png is listed twice; remove one",
+        ),
+        (["path,label", "0.png,a, large"], "line 2: has more cells than the first line; put texts"),
+        (
             ["path,label,split", "0.png,a,dev"],
             "line 2: expected train, validation or test, got 'dev'",
         ),
@@ -357,5 +362,7 @@ def test_wrong_folders_are_named(tmp_path: Path, load: Callable[..., Dataset]) -
 def test_wrong_options_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     with pytest.raises(ConfigError, match=r"folder: expected a test share .* got 1.5"):
         load(tmp_path, test_share=1.5)
-    with pytest.raises(ConfigError, match="pictures: expected an even side, 2 or more, got 33"):
+    with pytest.raises(
+        ConfigError, match="pictures: expected an even side from 2 to 8,192, got 33"
+    ):
         load(tmp_path, side=33)

@@ -173,3 +173,13 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "set" / "a" / os.fsdecode(b"\x1b[2J\n\xff.png")).write_bytes(b"")
     report = scan(tmp_path / "set", cache=tmp_path / "cache").report()
     assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in report.splitlines()
+
+
+def test_classes_named_almost_alike_are_told(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for first, name in enumerate(("Cat", "cat ", "caf\u00e9", "cafe\u0301", "dog")):
+        write_class(root / name, 4, first=10 * first)
+    assert scan(root, cache=tmp_path / "cache").warnings == (
+        "classes named almost alike: 'Cat', 'cat '",
+        "classes named almost alike: 'cafe\u0301', 'caf\u00e9'",
+    )

@@ -246,9 +246,10 @@ def _from_table(table: Path) -> Layout:
     for line, row in _rows(table):
         path = row["path"]
         where = f"{shown(str(table))}, line {line}"
-        if path in seen:
+        plain = str(PurePosixPath(path))  # ./a.png is a.png
+        if plain in seen:
             raise DataError(f"{where}: {shown(path)} is listed twice; remove one")
-        seen.add(path)
+        seen.add(plain)
         label, split, group = _cells(row, where)
         found = _listed_file(layout.root, path, inside)
         if isinstance(found, str):
@@ -285,7 +286,12 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
             reader = csv.DictReader(file, strict=True)
             _check_columns(table, [*(reader.fieldnames or [])])
             for row in reader:
-                yield reader.line_num, {key: value or "" for key, value in row.items() if key}
+                if None in row:
+                    raise DataError(
+                        f"{shown(str(table))}, line {reader.line_num}: has more cells than the "
+                        'first line; put texts with commas into "quotes"'
+                    )
+                yield reader.line_num, {key: value or "" for key, value in row.items()}
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{shown(str(table))}: is no CSV file in UTF-8 ({error})") from error
 

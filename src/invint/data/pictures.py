@@ -25,6 +25,7 @@ from invint.errors import ConfigError, DataError
 
 MAX_PIXELS = 2**26  # of one picture, 67 million: more is refused before it is decoded
 MAX_BYTES = 2**28  # of one file
+MAX_SIDE = 2**13  # of the square a picture is fitted into
 LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
 SUFFIXES = {
     ".png": "PNG",
@@ -106,8 +107,8 @@ def read_picture(
 
 def check_request(side: int | None, channels: int | None = None) -> None:
     """Raise `ConfigError` unless pictures can be given this side and these channels."""
-    if side is not None and (side < 2 or side % 2):
-        raise ConfigError(f"pictures: expected an even side, 2 or more, got {side}")
+    if side is not None and (side not in range(2, MAX_SIDE + 1) or side % 2):
+        raise ConfigError(f"pictures: expected an even side from 2 to {MAX_SIDE:,}, got {side}")
     if channels not in (None, 1, 3):
         raise ConfigError(f"pictures: expected 1 or 3 channels, got {channels}")
 

@@ -1,6 +1,7 @@
 """What a folder of pictures holds, told before anything is trained on it."""
 
 import hashlib
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Scan:
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that makes figures from this folder doubtful."""
-        lines = [*self.few]
+        lines = [*self.few, *_alike(self.classes)]
         if self.leaks:
             lines.append(f"pictures that lie in more than one split (leakage): {len(self.leaks):,}")
         if self.conflicts:
@@ -122,6 +123,16 @@ class Scan:
             ("same picture several times", _sets(self.duplicates)),
             ("other files, passed over", [shown(path) for path in self.others]),
         ]
+
+
+def _alike(classes: Sequence[str]) -> Iterable[str]:
+    """Name classes that somebody may have meant to be one."""
+    same = defaultdict(list)
+    for name in classes:
+        same["".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
+    for names in same.values():
+        if len(names) > 1:
+            yield f"classes named almost alike: {', '.join(map(repr, names))}"
 
 
 def _counted(counts: dict[str, int]) -> str:

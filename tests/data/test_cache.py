@@ -142,7 +142,7 @@ def test_a_file_that_becomes_readable_is_noticed(
         return read(path)
 
     monkeypatch.setattr(cache, "read_bytes", denied)
-    with pytest.raises(DataError, match=r"a/00000.png: permission denied; check that"):
+    with pytest.raises(DataError, match=r"a/00000\.png: permission denied\."):
         load_folder(root, cache=place)
     monkeypatch.setattr(cache, "read_bytes", read)
     assert len(load_folder(root, cache=place).train) == 24

@@ -18,6 +18,9 @@ from invint.run.processes import Team, synchronize
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = [
+    "digits/monomials",
+    "--set=selection.start=4",
+    "--set=selection.steps=[[1,3],[2,2]]",
     "--size=40",
     "--threads=1",
     "--scale=0.032",
@@ -59,9 +62,10 @@ def test_two_processes_end_where_one_does(tmp_path: Path) -> None:
     alone, _ = train(tmp_path / "alone", together=False)
     both, printed = train(tmp_path / "both", "--synchronized", together=True)
     assert printed.count("test images") == 1
-    assert [entry["step"] for entry in log(both)] == [2, 4, 6, 8]
+    assert [entry["step"] for entry in log(both)] == [2, 2, 4, 4, 6, 8]
     for mine, other in zip(log(alone), log(both), strict=True):
-        for term in ("loss", "cross_entropy", "elastic", "error", "lr"):
+        assert mine.get("kept") == other.get("kept")
+        for term in () if "event" in mine else ("loss", "cross_entropy", "elastic", "error", "lr"):
             assert other[term] == pytest.approx(mine[term], rel=1e-3, abs=1e-5), term
     first, second = (load_file(folder / "model.safetensors") for folder in (alone, both))
     assert list(first) == list(second)
@@ -95,5 +99,6 @@ def test_a_process_alone_needs_no_other() -> None:
     alone.add_up(values)
     assert values.tolist() == [1, 1, 1]
     assert (alone.agree(True), alone.agree(False), alone.leads) == (True, False, True)
+    assert alone.of_leader("mine") == "mine"
     network = nn.Linear(2, 2)
     assert alone.shared(network, torch.device("cpu")) is network

@@ -1,6 +1,7 @@
 """Selection as a phase of a run: what it keeps, what it writes, how a stop leaves no trace."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,8 @@ from safetensors.torch import load_file
 from invint.export import load_model
 from invint.nn import Monomials
 from invint.run import selecting
+from invint.run.processes import Team
+from invint.run.selecting import Selector
 from invint.selection import find_monomials, prune, read_history
 from invint.selection.prune import first_dense
 
@@ -49,7 +52,7 @@ def test_stopping_around_a_selection_and_going_on_ends_in_the_same_bits(
 ) -> None:
     whole, broken = (tiny(name, *CASES[name], place=place) for place in ("whole", "broken"))
     whole.train()
-    steps = [1, 5, 6, 7, 8, 9, 10, 11]  # before, at and after each selection
+    steps = [6, 7, 9, 11, 12]  # each goes on from the step before: at selections and after them
 
     def after(step: int) -> None:
         if steps and step >= steps[0]:
@@ -177,3 +180,46 @@ def test_connectivity_is_that_of_the_weighted_loss(tiny: Tiny) -> None:
         for weighted in ("true", "false")
     ]
     assert scores[0] != scores[1]
+
+
+@pytest.mark.parametrize("name", ["digits/monomials", "digits/monomials-lse"])
+def test_all_processes_take_the_choice_of_the_one_that_leads(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Their running statistics differ, and with them what each of them would choose."""
+
+    def other(_: Team, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return torch.arange(len(value), 0.0, -1)
+        return replace(value, monomials=value.monomials.keep([1, 0]))
+
+    monkeypatch.setattr(Team, "of_leader", other)
+    run = tiny(name, *CASES[name])
+    events = [entry for entry in run.train().entries if "event" in entry]
+    if name == "digits/monomials":
+        assert [entry["kept"] for entry in events] == [[0, 1, 2, 3], [0, 1]]
+    chosen = [tuple(event["monomials"]["distances"]) for event in events]
+    monkeypatch.undo()
+    alone = tiny(name, *CASES[name], place="alone").train().entries
+    assert chosen != [tuple(each["monomials"]["distances"]) for each in alone if "event" in each]
+
+
+def test_least_squares_keeps_what_was_learned_without_monomials(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    exchange = Selector._exchange
+
+    def watched(selector: Selector, run: Any) -> dict[str, Any]:
+        before = {key: value.clone() for key, value in run.network.features.state_dict().items()}
+        entry = exchange(selector, run)
+        after = run.network.features.state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(value, after[key]) for key, value in before.items())
+        assert not run.optimizer.state
+        seen.append(entry)
+        return entry
+
+    monkeypatch.setattr(Selector, "_exchange", watched)
+    tiny("digits/monomials-lse", *EXCHANGED).train()
+    assert len(seen) == 1

@@ -20,6 +20,15 @@ BAD = "bad files"
 SHOWN = 20  # lines of each list in a report, but the one of bad files
 NAMED = 5  # bad files named in an error
 
+KINDS = {  # Pillow's names of pixels, in words; each its own
+    "1": "black and white",
+    "L": "grey",
+    "LA": "grey with transparency",
+    "P": "palette",
+    "RGB": "colour",
+    "RGBA": "colour with transparency",
+}
+
 
 @dataclass(frozen=True)
 class Scan:

@@ -302,6 +302,7 @@ def test_recipes_are_listed_and_shown() -> None:
             "selection.steps must be a list like [[10, 5]], got 5",
         ),
         ("train --device tpu", "expected the device cpu or cuda and the precision float32 or"),
+        ("audit gone.onnx --every 0", "--every 0: expected degrees above 0, up to 360"),
         ("evaluate gone.onnx --data digits", "gone.onnx: there is no such file"),
     ],
 )

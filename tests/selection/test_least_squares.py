@@ -1,3 +1,4 @@
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ def naive_exchange(
     candidates: int,
 ) -> tuple[Monomials, list[bool], list[float]]:
     """Solve from scratch for every removal and every candidate."""
+    features_of = one_by_one(features_of)
     chosen, accepted = start, list[bool]()
     objectives = [objective_from_scratch(features_of(start), labels)]
     rejected = 0
@@ -61,6 +63,17 @@ def naive_exchange(
         chosen = tried if better else chosen
         objectives.append(objective if better else objectives[-1])
     return chosen, accepted, objectives
+
+
+def one_by_one(features_of: Callable[[Monomials], Tensor]) -> Callable[[Monomials], Tensor]:
+    """Compute the features of each monomial once."""
+    known = functools.cache(features_of)
+
+    def features(monomials: Monomials) -> Tensor:
+        numbers = range(len(monomials))
+        return torch.cat([known(monomials.keep([number])) for number in numbers], dim=2)
+
+    return features
 
 
 def small_case(

@@ -180,6 +180,7 @@ def predict(
     if out is None:
         _write(rows, text, sys.stdout)
     else:
+        out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", newline="") as file:
             _write(rows, text, file)
         print(f"{len(rows)} predictions in {out}", file=sys.stderr)
@@ -216,8 +217,12 @@ def audit(  # noqa: PLR0913
     from invint.export import load_model
     from invint.run.models import model_file
 
-    model = load_model(model_file(source))
-    part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
+    if not 0 < every <= 360:
+        raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
+    path = model_file(source)
+    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
+    check_fit(model, dataset, str(path))
+    part = dataset.test
     angles = [number * every for number in range(round(360 / every))]
     result = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips

@@ -410,6 +410,16 @@ def test_digits_are_learned_in_seconds(tmp_path: Path) -> None:
     assert result["error"] < 1 / 3
 
 
+def test_class_weights_reach_the_loss_where_they_are_asked_for(tiny: Tiny) -> None:
+    weighted, plain = (
+        tiny("digits/local-ws", "data.size=43", "train.scale=0.02", f"train.class_weights={each}")
+        .train()
+        .entries[0]["loss"]
+        for each in ("true", "false")
+    )
+    assert weighted != plain
+
+
 def test_class_weights_are_inverse_to_how_often_classes_occur() -> None:
     labels = torch.tensor([0, 0, 0, 1, 3, 3])
     weights = class_weights(labels, 5)

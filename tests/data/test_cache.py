@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from invint.data import cache, pictures
-from invint.data.cache import Seen, suggested_shape, user_cache
+from invint.data.cache import Seen, Shape, suggested_shape, user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder
 from invint.errors import DataError
@@ -330,3 +330,14 @@ def test_the_second_start_is_instant(tmp_path: Path, place: Path) -> None:
     start = time.process_time()
     load_folder(tmp_path / "set", cache=place)
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [(Shape(96, 3, False), 32), (Shape(512, 3, False), 5), (Shape(1024, 3, True), 1)],
+)
+def test_no_more_is_decoded_at_once_than_four_megabytes_or_one_picture(
+    tmp_path: Path, shape: Shape, rows: int
+) -> None:
+    with cache._draft(tmp_path, shape, 0) as draft:
+        assert draft.at_once(32) == rows

@@ -1,0 +1,71 @@
+"""A folder of pictures through the commands, with the options of folders."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from invint.cli import main
+
+TINY = "--scale=0.5 --threads=1 --set=train.batch_size=8 --set=train.epochs=1 --quiet"
+OPTIONS = ("--skip-bad", "--side=20", "--test-share=0.5")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with a bad file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "sets" / "two" / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = random.integers(0, 256, (24, 24), dtype=np.uint8)
+            Image.fromarray(pixels).save(f"sets/two/{name}/{number}.png")
+    Path("sets/two/a/bad.png").touch()
+    return "folder:sets/two"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["invint", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+@pytest.mark.slow
+def test_what_comes_after_training_reads_the_folder_as_the_run_did(
+    pictures: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "digits/cnn", "--data", pictures, *TINY.split())
+    assert run(monkeypatch, *train) == 2
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 1
+    assert "1 bad file(s): a/bad.png: is empty." in printed[0]
+    assert run(monkeypatch, *train, *OPTIONS) == 0
+    (result,) = Path("runs").glob("*/*/*/*/result.json")
+    folder = str(result.parent)
+    kept = json.loads(result.read_text())
+    assert (kept["train_images"], kept["test_images"]) == (10, 10)
+    capsys.readouterr()
+    assert run(monkeypatch, "evaluate", folder, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["error"] == kept["error"]
+    assert run(monkeypatch, "evaluate", folder, "--data", pictures, "--skip-bad") == 0
+    assert run(monkeypatch, "audit", folder, "--images=4", "--every=90") == 0
+    assert run(monkeypatch, "report", folder, "--out", "report.html") == 0
+    assert "no such folder" not in Path("report.html").read_text()
+    assert (result.parent / "turns.json").is_file()
+
+
+def test_a_study_counts_the_images_of_a_folder_with_its_options(
+    pictures: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = ("study", "digits", "--data", pictures, "--only=cnn", "--seeds=1", "--dry-run")
+    assert run(monkeypatch, *study) == 2
+    capsys.readouterr()
+    assert run(monkeypatch, *study, *OPTIONS) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "digits/cnn" in line]
+    assert row.split()[1] == "10"

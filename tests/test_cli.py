@@ -358,3 +358,12 @@ def test_the_bar_shows_the_epoch_and_what_was_selected(
     assert "10/10" in shown
     assert "error 25.0%" in shown
     assert "validation 50.0%" in shown
+
+
+def test_a_file_that_cannot_be_written_is_one_line(command: Command, tmp_path: Path) -> None:
+    wall = tmp_path / "wall"
+    wall.write_text("")
+    done = command("data", "show", "digits", "--out", str(wall / "sheet.png"))
+    assert done.status == 2
+    assert done.err.startswith("invint: ")
+    assert "Traceback" not in done.err

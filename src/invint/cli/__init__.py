@@ -60,6 +60,6 @@ def main() -> None:
     except (Interrupted, KeyboardInterrupt) as stop:
         print(f"invint: {str(stop) or 'interrupted'}", file=sys.stderr)
         sys.exit(130)
-    except InvintError as error:
+    except (InvintError, OSError) as error:  # the latter: a file that cannot be written, and such
         print(f"invint: {error}", file=sys.stderr)
         sys.exit(2)

@@ -219,10 +219,8 @@ def audit(  # noqa: PLR0913
 
     if not 0 < every <= 360:
         raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
-    path = model_file(source)
-    model, dataset = load_model(path), load_dataset(_data_of(source, data), data_dir)
-    check_fit(model, dataset, str(path))
-    part = dataset.test
+    model = load_model(model_file(source))
+    part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
     angles = [number * every for number in range(round(360 / every))]
     result = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips

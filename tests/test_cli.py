@@ -360,6 +360,7 @@ def test_the_bar_shows_the_epoch_and_what_was_selected(
     assert "validation 50.0%" in shown
 
 
+@pytest.mark.unchecked
 def test_a_file_that_cannot_be_written_is_one_line(command: Command, tmp_path: Path) -> None:
     wall = tmp_path / "wall"
     wall.write_text("")

@@ -142,3 +142,11 @@ def test_the_hash_does_not_depend_on_how_a_number_is_written() -> None:
 def test_the_hash_does_not_depend_on_words() -> None:
     other = dataclasses.replace(BASE, about="other", source={"train.lr": "elsewhere"})
     assert other.hash == BASE.hash
+
+
+def test_none_is_nothing_where_nothing_is_allowed_and_a_word_where_not() -> None:
+    recipe = find_recipe("digits/pooling")
+    changes = ["model.name=cnn-small", "model.head=none", "selection.method=none"]
+    changed_recipe = changed(recipe, changes)
+    assert changed_recipe.model.head is None
+    assert changed_recipe.selection.method == "none"

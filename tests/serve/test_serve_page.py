@@ -93,7 +93,6 @@ def test_a_sample_is_answered_and_the_invariant_network_keeps_its_answer_at_quar
         page.get_by_role("button", name="Quarter turn counter-clockwise").click()
         expect(page.locator("#angle")).to_have_text("90°")
         assert answer(visit, 1) == upright[1]
-        assert answer(visit, 0) != upright[0]
         assert "over" in page.locator(".summary").nth(0).inner_text()
 
 

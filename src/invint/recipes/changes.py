@@ -61,7 +61,8 @@ def _changed(recipe: Recipe, changes: Iterable[Change]) -> Recipe:
         if key not in hints:
             raise ConfigError(f"{owner}: no value '{part}.{key}'; {part} has {list(hints)}")
         kind = _plain(hints[key])
-        read = _parsed(value) if isinstance(value, _Text) and kind is not str else value
+        read = _parsed(value) if isinstance(value, _Text) and hints[key] is not str else value
+        read = str(value) if kind is str and read is not None else read  # "3" is text here
         try:
             fitted[part][key] = _fitted(read, hints[key])
         except _MisfitError as error:

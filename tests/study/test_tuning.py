@@ -141,6 +141,7 @@ def test_a_spent_budget_tries_nothing(tmp_path: Path) -> None:
         raise Killed
 
     tune(RandomSearch(SPACE, SCALES, 0), never, Journal(journal.path), Budget(trials=3))
+    assert len(Journal(journal.path).ended) == 3
 
 
 def test_seeds_differ_and_repeat() -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 import torch
 from browser import Visit, browser_page
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from serving import CLASSES, base64_of, picture, running
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, interpolate, pad
@@ -206,6 +206,18 @@ def test_images_tried_come_back_without_asking(address: str) -> None:
         expect(tried.first).to_have_attribute("title", "digit-2.png")
         assert answer(visit, 0).startswith("2")
         assert [each for each in asked if "/api/" in each] == []
+
+
+def test_an_image_dropped_before_the_networks_are_known_is_answered(address: str) -> None:
+    held: list[Route] = []
+    with browser_page("about:blank") as visit:
+        visit.page.route("**/api/model", lambda route: held.append(route))
+        with visit.page.expect_request("**/api/model"):
+            visit.page.goto(address, wait_until="domcontentloaded")
+        give(visit, "drop", "early.png", picture(20))
+        assert visit.page.evaluate("state.model") is None
+        held[0].continue_()
+        expect(visit.page.locator("#tried button")).to_have_attribute("title", "early.png")
 
 
 WRONG = [

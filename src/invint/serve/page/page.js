@@ -313,6 +313,7 @@ function sentence(text) {
 }
 
 async function look(file, remembered = null) {
+  await ready; // an image may come before the networks are known
   if (!state.model) return;
   const limit = state.model.limits.upload_bytes;
   if (file.size > limit) {
@@ -427,4 +428,4 @@ async function begin() {
   drawSamples();
 }
 
-begin();
+const ready = begin();

@@ -2,20 +2,20 @@
 
 The plain network is the folded one, convolutions with weights of their own: what no steerable
 network can beat. Both are trained alike: loss, penalties, backward, Adam, bf16 under autocast,
-compiled. Networks are compiled side by side first (the compiler's cache keeps the outcome), then
-timed one after the other, each with the plain network in turn.
+compiled. The head `e2cnn` is `sfcnn` with pooling built with that library, not compiled, where it
+is installed.
 
 usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,local-ws]
                                   [--batch 64] [--turns 20] [--eager] [--record NAME]
 """
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from peers import INSTALLED, PeerNetwork
 from record import markdown_table, publish, write_record
 from timing import DEVICE, in_turn, peak
 from torch import nn
@@ -62,23 +62,32 @@ def stepping(model: nn.Module, network: str, batch: int, compiled: bool) -> Call
     return step
 
 
-def operations(model: nn.Module, network: str, batch: int) -> int:
+def operations(network: str, batch: int) -> int:
     """Count the floating-point operations of a training step of the plain network."""
     channels, side = SIDES[network]
+    model = plain(network).to("meta")  # counts without computing
     with FlopCounterMode(display=False) as counter:
-        model(torch.rand(2, channels, side, side, device=DEVICE)).sum().backward()
-    return int(counter.get_total_flops()) * batch // 2
+        model(torch.empty(batch, channels, side, side, device="meta")).sum().backward()
+    return int(counter.get_total_flops())
+
+
+def compared(network: str, head: str) -> nn.Module:
+    """Return the network to compare with the plain one."""
+    channels, side = SIDES[network]
+    if head == "e2cnn":
+        return PeerNetwork()
+    return create_model(network, head=head, in_channels=channels, image_size=side)
 
 
 def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, Any]:
     """Time a network with a head beside the plain one."""
-    channels, side = SIDES[network]
-    compiled = not options.eager
     torch.manual_seed(0)
-    floor = plain(network).to(DEVICE)
-    work = operations(floor, network, options.batch)
-    model = create_model(network, head=head, in_channels=channels, image_size=side)
-    steps = [stepping(each, network, options.batch, compiled) for each in (model, floor)]
+    work = operations(network, options.batch)
+    compiled = not options.eager
+    steps = [
+        stepping(compared(network, head), network, options.batch, compiled and head != "e2cnn"),
+        stepping(plain(network), network, options.batch, compiled),
+    ]
     ours, lowest = in_turn(steps, options.turns)
     memory = [peak(step) for step in steps] if DEVICE == "cuda" else [0, 1]
     return {
@@ -112,19 +121,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown_table(header, body)
 
 
-def compile_side_by_side(options: argparse.Namespace) -> None:
-    """Fill the compiler's cache with all networks, one process each."""
-    command = [sys.executable, __file__, "--batch", str(options.batch), "--turns", "1"]
-    calls = [
-        [*command, "--networks", network, "--heads", head]
-        for network in options.networks.split(",")
-        for head in options.heads.split(",")
-    ]
-    running = [subprocess.Popen(call, stdout=subprocess.DEVNULL) for call in calls]
-    for each in running:
-        each.wait()
-
-
 def main() -> None:
     """Measure every network and head, print the table, and record it if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -133,15 +129,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
     parser.add_argument("--turns", type=int, default=20, help="timed calls of each kind (20)")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
-    parser.add_argument("--ahead", action="store_true", help="compile side by side first")
     parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
-    if options.ahead:
-        compile_side_by_side(options)
     rows = []
     for network in options.networks.split(","):
-        for head in options.heads.split(","):
+        peer = ["e2cnn"] if INSTALLED and network == "sfcnn" else []
+        for head in [*options.heads.split(","), *peer]:
             torch.compiler.reset()
             rows.append(measure(network, head, options))
             print(f"{network} {head}: {rows[-1]['ratio']:.2f}", flush=True)

@@ -92,6 +92,17 @@ def test_autocast_computes_in_float32(name: str) -> None:
 
 
 @each_head
+def test_shapes_and_gradients_are_known_without_data(name: str) -> None:
+    head, x = head_and_map(name, Cyclic(8))
+    head, x = head.to("meta"), x.to("meta").requires_grad_()
+    out = head(x)
+    assert out.shape == (2, head.out_features)
+    out.sum().backward()
+    assert x.grad is not None
+    assert all(each.grad is not None for each in head.parameters())
+
+
+@each_head
 def test_channels_last_gives_the_same(name: str) -> None:
     head, x = head_and_map(name, Cyclic(8))
     layout = torch.channels_last_3d if head.takes_group else torch.channels_last

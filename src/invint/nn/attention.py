@@ -12,6 +12,7 @@ from invint.groups import Group
 from invint.nn.maps import Head, as_built, as_size, full_precision, settled
 from invint.ops.attention import attention_average, relative_positions, token_grids
 from invint.ops.constants import own_copy
+from invint.ops.precision import autocast_device
 
 
 class SelfAttentionIntegration(Head):
@@ -72,7 +73,7 @@ class SelfAttentionIntegration(Head):
         """Average."""
         owner = "SelfAttentionIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             matrices = (self.query, self.key, self.value, self.codes)
             pooled = attention_average(
                 full_precision(x),

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError, ShapeError, check_axes
 from invint.groups import Group
+from invint.ops.precision import autocast_device
 
 
 class Head(nn.Module):
@@ -78,4 +79,4 @@ def full_precision(x: Tensor) -> Tensor:
 
 def settled(out: Tensor, x: Tensor) -> Tensor:
     """Return features in float32 under autocast, and otherwise in the precision of the input."""
-    return out if torch.is_autocast_enabled(x.device.type) else out.to(x.dtype)
+    return out if torch.is_autocast_enabled(autocast_device(x)) else out.to(x.dtype)

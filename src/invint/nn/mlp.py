@@ -11,6 +11,7 @@ from invint.groups import Group
 from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
 from invint.ops.constants import own_copy
 from invint.ops.mlp import mlp_average, neighbourhoods
+from invint.ops.precision import autocast_device
 
 
 class MLPIntegration(Head):
@@ -56,7 +57,7 @@ class MLPIntegration(Head):
         """Average."""
         check_axes(x, "b c h w", "MLPIntegration", c=self.channels)
         check_fits(self.kernel_size, (x.shape[-2], x.shape[-1]), "MLPIntegration")
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             weights = [full_precision(weight) for weight in self.weights]
             out = mlp_average(full_precision(x), weights, full_precision(self.samples))
         return settled(out, x)

@@ -15,6 +15,7 @@ from invint.groups import Group
 from invint.nn.maps import Head, as_built, as_size, full_precision, settled
 from invint.ops.constants import own_copy
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
+from invint.ops.precision import autocast_device
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -223,7 +224,7 @@ class MonomialIntegration(Head):
         """Average."""
         owner = "MonomialIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             buffers = (getattr(self, name) for name in Sampling._fields)
             averages = monomial_averages(
                 x,

@@ -9,6 +9,7 @@ from invint.errors import check_axes
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
 from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
+from invint.ops.precision import autocast_device
 from invint.ops.steerable import Rings
 from invint.ops.weighted_sum import window_sums
 
@@ -55,7 +56,7 @@ class SteerableIntegration(Head):
         check_axes(x, "b c g h w", "SteerableIntegration", **sizes)
         kernel_size, (height, width) = self.convolution.kernel_size, x.shape[-2:]
         check_fits(kernel_size, (height, width), "SteerableIntegration")
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             flat = rearrange(full_precision(x), "b c g h w -> b (c g) h w")
             sums = window_sums(flat, kernel_size) / (height * width)
             bank = full_precision(self.convolution.filters())

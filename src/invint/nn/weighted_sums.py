@@ -20,6 +20,7 @@ from invint.nn.maps import (
 )
 from invint.ops.constants import own_copy
 from invint.ops.interpolation import averaged_rotation
+from invint.ops.precision import autocast_device
 from invint.ops.weighted_sum import local_average, weighted_sum, window_sums
 
 
@@ -63,7 +64,7 @@ class LocalWeightedSum(Head):
         x = upright(x, self.size, self.group)
         size = (x.shape[-2], x.shape[-1])
         check_fits(self.kernel_size, size, "LocalWeightedSum")
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             values, weight = full_precision(x), full_precision(self.weight)
             if size == self.size:
                 out = weighted_sum(values, weight, full_precision(self.average))
@@ -106,7 +107,7 @@ class GlobalWeightedSum(Head):
         x = as_built(
             x, "GlobalWeightedSum", channels=self.channels, size=self.size, group=self.group
         )
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(autocast_device(x), enabled=False):
             tensors = (full_precision(tensor) for tensor in (x, self.weight, self.average))
             out = weighted_sum(*tensors)
         return settled(out, x)

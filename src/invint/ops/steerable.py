@@ -17,6 +17,7 @@ from torch import Tensor
 from invint.errors import ConfigError
 from invint.groups import Element, Group
 from invint.ops.constants import constant
+from invint.ops.precision import autocast_device
 from invint.ops.rotation import permute_grid
 
 
@@ -148,8 +149,9 @@ def turned_filters(
     Under autocast the filters come in the precision the convolution is going to use. The basis is
     taken as constant: it gets no gradient.
     """
-    if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
-        weight = weight.to(torch.get_autocast_dtype(weight.device.type))
+    device = autocast_device(weight)
+    if torch.is_autocast_enabled(device) and weight.dtype == torch.float32:
+        weight = weight.to(torch.get_autocast_dtype(device))
     filters: Tensor = _Expand.apply(  # type: ignore[no-untyped-call]
         weight, rearrange(basis, "g q y x -> g q (y x)").to(weight.dtype), quotients
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
+expect.set_options(timeout=30_000)  # milliseconds; a busy machine is no failure
 OWN = ("file:", "data:", "blob:", "about:", "http://127.0.0.1", "http://localhost")
 
 

@@ -120,7 +120,7 @@ def recipes(plan: Plan, data: str, images: int) -> list[Recipe]:
                 base.train,
                 epochs=epochs,
                 batch_size=plan.batch_size,
-                lr_decay_epochs=(epochs / 2,),
+                lr_decay_epochs=(0.45 * epochs,),
                 class_weights=False,
             ),
         )

@@ -1,9 +1,10 @@
 """Show where the time of a training step goes on a GPU, kernel by kernel.
 
-First with the convolution algorithms that cuDNN's heuristics choose, then with those that it finds
-fastest by trying (`torch.backends.cudnn.benchmark`), and how long trying takes.
+cuDNN chooses the algorithm of a convolution by heuristics (`--tried 0`), or tries the first few
+they propose and keeps the fastest, which costs time in the first step.
 
-usage: python benchmarks/profile_step.py [--network sfcnn] [--head max] [--batch 64] [--compile]
+usage: python benchmarks/profile_step.py [--network sfcnn] [--head max] [--batch 64] [--tried 10]
+                                         [--compile] [--plain]
 """
 
 import argparse
@@ -11,46 +12,51 @@ import time
 from collections.abc import Callable
 
 import torch
-from steps import SIDES, stepping
+from steps import compared, plain, stepping
 from timing import in_turn
 from torch.profiler import ProfilerActivity, profile
 
-from invint import create_model
 
-
-def kernels(step: Callable[[], object]) -> str:
+def kernels(step: Callable[[], object], rows: int) -> str:
     """Return the kernels of two steps, the longest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
         step()
         step()
         torch.cuda.synchronize()
-    table: str = trace.key_averages().table(
-        sort_by="cuda_time_total", row_limit=15, max_name_column_width=60
+    times = sorted(
+        (
+            (each.self_device_time_total / 2, each.count // 2, each.key)
+            for each in trace.key_averages()
+        ),
+        reverse=True,
     )
-    return table
+    total = sum(each[0] for each in times)
+    lines = [f"{1e-3 * took:8.3f} ms {count:4} × {name[:90]}" for took, count, name in times[:rows]]
+    return "\n".join([f"{1e-3 * total:8.3f} ms in all kernels", *lines])
 
 
 def main() -> None:
-    """Profile a step both ways."""
+    """Time a step and list its kernels."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--network", default="sfcnn", help="network (sfcnn)")
     parser.add_argument("--head", default="max", help="head (max)")
     parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
+    parser.add_argument("--tried", type=int, default=10, help="algorithms tried, 0 for none (10)")
+    parser.add_argument("--rows", type=int, default=18, help="kernels listed (18)")
     parser.add_argument("--compile", action="store_true", help="compile the network")
+    parser.add_argument("--plain", action="store_true", help="the plain network of the same shapes")
     options = parser.parse_args()
-    channels, side = SIDES[options.network]
-    model = create_model(options.network, head=options.head, in_channels=channels, image_size=side)
+    torch.backends.cudnn.benchmark = options.tried > 0
+    torch.backends.cudnn.benchmark_limit = options.tried
+    model = plain(options.network) if options.plain else compared(options.network, options.head)
     step = stepping(model, options.network, options.batch, options.compile)
-    for tried in (False, True):
-        torch.backends.cudnn.benchmark = tried
-        start = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        first = time.perf_counter() - start
-        (seconds,) = in_turn([step], 5)
-        name = "tried" if tried else "heuristics"
-        print(f"{name}: first step {first:.1f} s, step {1e3 * seconds:.2f} ms", flush=True)
-        print(kernels(step), flush=True)
+    start = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    (seconds,) = in_turn([step], 5)
+    print(f"{options}\nfirst step {first:.1f} s, then {1e3 * seconds:.2f} ms")
+    print(kernels(step, options.rows))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,11 @@
+"""Networks as files: ONNX, `torch.export` and safetensors, compared before they are in place."""
+
+from invint.export.card import KEY as KEY
+from invint.export.card import ModelCard as ModelCard
+from invint.export.files import FORMATS as FORMATS
+from invint.export.files import export_model as export_model
+from invint.export.files import load_model as load_model
+from invint.export.running import LoadedModel as LoadedModel
+from invint.export.running import Normalised as Normalised
+from invint.export.weights import load_network as load_network
+from invint.export.weights import network_bytes as network_bytes

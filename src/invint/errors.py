@@ -23,6 +23,10 @@ class RunError(InvintError, RuntimeError):
     """A run cannot go on; what it had done so far is kept."""
 
 
+class RunLockedError(RunError):
+    """Another process is at work on the run: it can be tried again when that one is done."""
+
+
 class Interrupted(InvintError):  # noqa: N818
     """The user stopped a run; it can be gone on with."""
 

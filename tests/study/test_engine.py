@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from study.tiny_runs import place_in, tiny, weights
 
-from invint.errors import Interrupted
+from invint.errors import Interrupted, RunError
 from invint.run.folder import RunFolder
 from invint.study import engine
 from invint.study.engine import Outcome, carry_out, one_by_one, side_by_side, steps_logged
@@ -77,6 +77,22 @@ def test_a_stopped_run_stops_the_study(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(engine, "train_run", stopped)
     with pytest.raises(Interrupted):
         list(one_by_one([tiny()], place_in(tmp_path)))
+
+
+def test_only_a_locked_folder_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "PAUSE", 0.0)
+    place, cell = place_in(tmp_path), tiny()
+    with RunFolder(place.folder(cell)).locked():
+        outcome = carry_out(cell, place)
+    assert outcome.at_work
+
+    def failed(*_: Any, **__: Any) -> None:
+        raise RunError(outcome.problem)  # the same words, for another reason
+
+    monkeypatch.setattr(engine, "train_run", failed)
+    assert carry_out(cell, place) == Outcome(cell, place.folder(cell), problem=outcome.problem)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from invint.errors import RunError
+from invint.errors import RunError, RunLockedError
 from invint.files import write_whole
 from invint.recipes.recipe import Recipe
 
@@ -76,7 +76,7 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RunError(
+                raise RunLockedError(
                     f"{self.path}: another process is at work on this run; wait for it or stop it"
                 ) from error
             for draft in self.path.glob(".*.*"):  # left by a kill while a file was written

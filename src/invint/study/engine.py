@@ -16,14 +16,13 @@ from pathlib import Path
 
 import torch
 
-from invint.errors import Interrupted, InvintError
+from invint.errors import Interrupted, InvintError, RunLockedError
 from invint.files import write_whole
 from invint.run import Execution, Watch, train_run
 from invint.run.folder import RunFolder
 from invint.study.grid import Cell
 
-AT_WORK = "another process is at work"  # what a run says whose folder is locked
-PAUSE = 2.0  # seconds before such a run is tried again
+PAUSE = 2.0  # seconds before a run is tried again that another process is at work on
 LOSSES = 3  # processes that may be lost over one run
 PATIENCE = 30.0  # seconds a process has to save a checkpoint when it is to stop
 TAIL = 1 << 16  # bytes of a log that hold its last line, however many monomials are in it
@@ -96,7 +95,7 @@ class Waiting:
         if not outcome.at_work:
             return False
         if outcome.cell not in self.told:
-            self.note(f"{outcome.cell.label}: {AT_WORK} on it; trying again later")
+            self.note(f"{outcome.cell.label}: another process is at work on it; trying again later")
         self.told.add(outcome.cell)
         self.cells.append(outcome.cell)
         return True
@@ -131,11 +130,11 @@ def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
         result = RunFolder(folder).result or {}
     except Interrupted:
         raise
+    except RunLockedError as error:
+        time.sleep(PAUSE)
+        return Outcome(cell, folder, problem=str(error), at_work=True)
     except InvintError as error:
-        problem, at_work = str(error), AT_WORK in str(error)
-        if at_work:
-            time.sleep(PAUSE)
-        return Outcome(cell, folder, problem=problem, at_work=at_work)
+        return Outcome(cell, folder, problem=str(error))
     except Exception as error:
         return Outcome(cell, folder, problem=_unexpected(error, folder))
     return Outcome(cell, folder, error=result["error"])

@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from invint.errors import ConfigError
+from invint.train.pace import Pace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,15 @@ class Recipe:
         """Twelve characters that differ whenever a choice does."""
         text = json.dumps(_floats(self.choices), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def pace(self, images: int) -> Pace:
+        """Return the clock of a run, where the full training set has so many images."""
+        return Pace(
+            images=images,
+            batch_size=self.train.batch_size,
+            epochs=self.train.epochs + self.selection.pretrain,
+            scale=self.train.scale,
+        )
 
 
 def _floats(value: object) -> object:

@@ -9,7 +9,6 @@ from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import with_choices
 from invint.recipes.recipe import DataChoice
-from invint.train.pace import Pace
 
 SELECTIONS = (
     "monomials-none",
@@ -108,14 +107,7 @@ class Cell:
     @property
     def steps(self) -> int:
         """Steps of the whole run."""
-        train, selection = self.recipe.train, self.recipe.selection
-        pace = Pace(
-            images=self.images,
-            batch_size=train.batch_size,
-            epochs=train.epochs + selection.pretrain,
-            scale=train.scale,
-        )
-        return pace.steps
+        return self.recipe.pace(self.images).steps
 
     @property
     def size(self) -> int:

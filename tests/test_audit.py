@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate
 
 from invint import ConfigError, Cyclic, ShapeError, create_model
-from invint.audit import Audit, Turn, audit_model
+from invint.audit import Audit, Model, Turn, audit_model
 from invint.models import Network
 from invint.nn import LiftConv2d
 from invint.ops.rotation import rotate
@@ -278,6 +278,20 @@ def test_logits_that_are_not_finite_fail(tmp_path: Path) -> None:
 def test_angles_are_sorted_and_brought_into_the_circle() -> None:
     audit = audit_model(energy, torch.rand(1, 1, 5, 5), angles=[360, -90, 450, 30, 390, 1e-12])
     assert [turn.angle for turn in audit.turns] == [0, 30, 90, 270]
+
+
+def test_the_model_is_called_as_it_calls_itself() -> None:
+    class Named(Seen):
+        name = "my network"
+
+    class Odd(Seen):
+        name = 3
+
+    images = torch.rand(2, 1, 8, 8)
+    models: list[Model] = [Named(), Odd(), Seen(), energy]
+    names = [audit_model(model, images, angles=[0]).name for model in models]
+    assert names == ["my network", "Odd", "Seen", "energy"]
+    assert audit_model(Named(), images, angles=[0]).table().startswith("my network: 2 images")
 
 
 def export(path: Path, images: Tensor, **options: Any) -> nn.Module:

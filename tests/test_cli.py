@@ -166,8 +166,12 @@ def test_audit_turns_test_images(command: Command, finished: Path, tmp_path: Pat
     arguments = ("audit", str(finished), "--images=20", "--every=90")
     done = command(*arguments, "--out", str(record))
     assert done.status == 0, done.err
-    assert record.exists()
+    assert done.out.startswith("digits/local-ws: 20 images of 20 x 20 pixels, float32\n")
+    assert json.loads(record.read_text())["name"] == "digits/local-ws"
     assert "90" in done.out
+    file = str(finished / "model.safetensors")
+    done = command("audit", file, "--data=digits", *arguments[2:])
+    assert done.out.startswith("sfcnn-small, local-ws: 20 images")
     assert command(*arguments, "--min-accuracy=1.01").status == 1
 
 

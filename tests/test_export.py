@@ -118,6 +118,7 @@ def test_networks_of_your_own_and_plain_ones_export(suffix: str, tmp_path: Path)
     path = tmp_path / f"own{suffix}"
     assert export_model(own, path, ModelCard(("a", "b"), (6, 7), 1)) < 1e-4
     assert load_model(path).card.group is None
+    assert load_model(path).name == path.name
     plain = create_model("cnn-small", num_classes=2, in_channels=1, widths=(2, 2, 3))
     assert export_model(plain, path, ModelCard(("a", "b"), (8, 8), 1)) < 1e-4
     assert load_model(path)(torch.rand(1, 1, 8, 8)).shape == (1, 2)
@@ -170,6 +171,7 @@ def test_safetensors_bring_the_network_back(head: str, dtype: torch.dtype, tmp_p
     loaded = load_model(path)
     assert torch.equal(torch.get_rng_state(), state)
     assert loaded.card == card
+    assert loaded.name == f"{card.name}, {head}"
     images = torch.rand(3, 2, 12, 12, dtype=dtype)
     torch.testing.assert_close(loaded(images), expected(model, card, images))
 

@@ -152,6 +152,7 @@ def test_angles_are_measured_once_and_kept(tmp_path: Path) -> None:
     audit = Audit.load(folder / "turns.json")
     assert audit.images == 6
     run = read_run(folder)
+    assert audit.name == run.recipe
     assert run.turns == tuple((turn.angle, turn.accuracy) for turn in audit.turns)
     text = (tmp_path / "a.html").read_text()
     assert f"pooling at 90°: {dict(run.turns)[90.0]:.1%}" in text

@@ -21,7 +21,7 @@ class Audit:
     """The numbers of one model by angle, and how they were measured.
 
     Attributes:
-        name: The model: its class, its function or its file.
+        name: The model: its own `name`, its function, its class or its file.
         images: Number of images.
         size: Their height and width.
         border: What was done about the border of turned images: `disc` or `pad`.

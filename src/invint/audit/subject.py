@@ -38,7 +38,6 @@ def make_subject(model: Model, images: Tensor, precision: torch.dtype | None) ->
     half = precision in HALF
     full = torch.float32 if half else precision
     dtype, device = full or images.dtype, images.device
-    name = getattr(model, "__name__", type(model).__name__)
     if isinstance(model, nn.Module):
         tensors = (*model.parameters(), *model.buffers())
         own = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
@@ -51,7 +50,8 @@ def make_subject(model: Model, images: Tensor, precision: torch.dtype | None) ->
         with torch.no_grad(), torch.autocast(device.type, dtype=precision, enabled=half):
             return function(batch.to(device, dtype))
 
-    return Subject(name, f"{_name(precision)} autocast" if half else _name(dtype), run)
+    in_words = f"{_name(precision)} autocast" if half else _name(dtype)
+    return Subject(_title(model), in_words, run)
 
 
 def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
@@ -112,6 +112,12 @@ def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
             f"audit_model: {path} takes {wanted}, got {got}; "
             "border='pad' makes images larger, border='disc' does not"
         )
+
+
+def _title(model: Callable[[Tensor], Tensor]) -> str:
+    """Return the name a model gives itself, else that of its function or class."""
+    name = getattr(model, "name", None)
+    return name if isinstance(name, str) else getattr(model, "__name__", type(model).__name__)
 
 
 def _name(dtype: torch.dtype | None) -> str:

@@ -19,6 +19,7 @@ from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
 from invint.run import Execution, train_run
+from invint.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from invint.data.dataset import Dataset
@@ -222,9 +223,10 @@ def audit(  # noqa: PLR0913
     model = load_model(model_file(source))
     part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
     angles = [number * every for number in range(round(360 / every))]
-    result = audit_model(
+    measured = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
     )
+    result = replace(measured, name=_recipe_of(source) or measured.name)
     if out is not None:
         (result.save if out.suffix == ".json" else result.draw)(out)
     print(result.table())
@@ -270,7 +272,13 @@ def _data_for(
 def _data_of(source: str) -> DataChoice:
     from invint.run.building import chosen_data
 
-    record = Path(source) / "recipe.json"
-    if not record.exists():
+    recipe = RunFolder(Path(source)).read("recipe.json")
+    if recipe is None:
         raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
-    return chosen_data(json.loads(record.read_text())["choices"])
+    return chosen_data(recipe["choices"])
+
+
+def _recipe_of(source: str) -> str | None:
+    """Return the name of a run's recipe; none of a file."""
+    recipe = RunFolder(Path(source)).read("recipe.json")
+    return None if recipe is None else str(recipe["name"])

@@ -92,6 +92,11 @@ class ModelCard:
             options=spec.get("options") or {},
         )
 
+    @property
+    def title(self) -> str:
+        """The network and its head, as people call them; empty if the card names none."""
+        return ", ".join(each for each in (self.name, self.head) if each)
+
     def build(self) -> Network:
         """Build the network, with fresh weights."""
         if self.name is None:

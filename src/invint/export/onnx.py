@@ -57,4 +57,4 @@ def read_onnx(path: Path) -> LoadedModel:
         array = images.detach().cpu().float().contiguous().numpy()
         return torch.from_numpy(session.run(["logits"], {"images": array})[0])
 
-    return LoadedModel(card, run)
+    return LoadedModel(card, run, path.name)

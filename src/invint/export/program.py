@@ -42,4 +42,4 @@ def read_program(path: Path) -> LoadedModel:
             program = torch.export.load(path).module()
     except Exception as error:  # torch has no common class of errors
         raise unreadable(path, "a torch.export file") from error
-    return LoadedModel(card, lambda images: program(images.cpu().float()))
+    return LoadedModel(card, lambda images: program(images.cpu().float()), path.name)

@@ -16,13 +16,21 @@ class LoadedModel:
     Args:
         card: What the file says about it.
         run: Takes images to logits.
+        file: Name of the file.
 
     Shape:
         Images `(b, c, h, w)` as float between 0 and 1, of the card's size, to `(b, classes)`.
     """
 
-    def __init__(self, card: ModelCard, run: Callable[[Tensor], Tensor]) -> None:
-        self.card, self._run = card, run
+    def __init__(
+        self, card: ModelCard, run: Callable[[Tensor], Tensor], file: str = "network"
+    ) -> None:
+        self.card, self._run, self.file = card, run, file
+
+    @property
+    def name(self) -> str:
+        """What people call the network: as its card does, else as its file."""
+        return self.card.title or self.file
 
     def __call__(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Return logits."""

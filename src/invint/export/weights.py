@@ -59,4 +59,4 @@ def read_weights(path: Path) -> LoadedModel:
     network, card = load_network(path)
     dtype = torch.promote_types(next(network.parameters()).dtype, torch.float32)
     run = Normalised(network, card).to(dtype).eval().requires_grad_(False)
-    return LoadedModel(card, lambda images: run(images.to("cpu", dtype)))
+    return LoadedModel(card, lambda images: run(images.to("cpu", dtype)), path.name)

@@ -1,6 +1,7 @@
 """What a report asks a trained network: filters, monomials, answers to turned images."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -101,7 +102,7 @@ def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ..
     audit = audit_model(
         load_model(run.folder / WEIGHTS), unit_images(part.images), part.labels, border="disc"
     )
-    _keep(audit, run.folder / TURNS)
+    _keep(replace(audit, name=run.recipe), run.folder / TURNS)
     return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns)
 
 

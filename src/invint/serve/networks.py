@@ -123,5 +123,4 @@ def _title(path: Path, card: ModelCard) -> str:
             return str(json.loads(recipe.read_text())["name"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{recipe}: not a recipe of a run ({error!r})") from error
-    known = [each for each in (card.name, card.head) if each]
-    return ", ".join(known) or path.stem
+    return card.title or path.stem

@@ -1,13 +1,16 @@
 """Invariant integration for image classification: exact rotation invariance on plain tensors."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invint.errors import ConfigError, InvintError, ShapeError
-from invint.groups import Cyclic, Dihedral, Group, parse_group
-from invint.models import create_model, list_models
+from invint.version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from invint.estimator import InvariantClassifier
+    from invint.groups import Cyclic, Dihedral, Group, parse_group
+    from invint.models import create_model, list_models
+
 __all__ = [
     "ConfigError",
     "Cyclic",
@@ -20,12 +23,24 @@ __all__ = [
     "list_models",
     "parse_group",
 ]
+HOMES = {
+    "Cyclic": "invint.groups",
+    "Dihedral": "invint.groups",
+    "Group": "invint.groups",
+    "InvariantClassifier": "invint.estimator",
+    "create_model": "invint.models",
+    "list_models": "invint.models",
+    "parse_group": "invint.groups",
+}
+PACKAGES = ("groups", "models", "nn", "ops")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the scikit-learn classifier when it is asked for; it is slow to import."""
-    if name == "InvariantClassifier":
-        return import_module("invint.estimator").InvariantClassifier
+    """Import what needs torch or scikit-learn when it is asked for: both are slow to import."""
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
+    if name in PACKAGES:
+        return import_module(f"invint.{name}")
     raise AttributeError(f"module 'invint' has no attribute {name!r}")
 
 

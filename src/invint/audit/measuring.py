@@ -11,7 +11,8 @@ from invint.audit.record import Audit
 from invint.audit.subject import FULL, Model, evaluating, make_subject
 from invint.audit.turn import Turn
 from invint.audit.turning import BORDERS, turned
-from invint.errors import ConfigError, ShapeError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError, ShapeError
 from invint.ops.rotation import permute_grid
 
 

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import ShapeError, check_axes
+from invint.axes import check_axes
+from invint.errors import ShapeError
 from invint.export.card import ModelCard
 
 

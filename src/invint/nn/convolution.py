@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from invint.errors import ConfigError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn.grid import check_steps
 from invint.ops.constants import own_copy

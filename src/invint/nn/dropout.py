@@ -4,7 +4,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout3d
 
-from invint.errors import ConfigError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError
 
 
 class GroupDropout(nn.Module):

@@ -5,7 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, ShapeError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError, ShapeError
 from invint.groups import Group
 from invint.ops.precision import autocast_device
 

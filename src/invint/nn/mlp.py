@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
 from invint.ops.constants import own_copy

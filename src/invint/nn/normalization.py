@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from invint.errors import ShapeError, check_axes
+from invint.axes import check_axes
+from invint.errors import ShapeError
 from invint.nn.maps import full_precision
 
 

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d
 
-from invint.errors import ConfigError, check_axes
+from invint.axes import check_axes
+from invint.errors import ConfigError
 from invint.nn.grid import check_steps
 from invint.nn.maps import Head, full_precision, settled
 

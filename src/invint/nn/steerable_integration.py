@@ -5,7 +5,7 @@ from einops import einsum, rearrange, reduce
 from jaxtyping import Float
 from torch import Tensor
 
-from invint.errors import check_axes
+from invint.axes import check_axes
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
 from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import check_axes
+from invint.axes import check_axes
 from invint.groups import Group
 from invint.nn.maps import (
     Head,

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from invint.cli import EXAMPLES, main
-from invint.cli.progress import Bar
+from invint.cli.terminal.progress import Bar
 from invint.models.summary import PAPER, summaries, summarize
 
 

@@ -10,7 +10,8 @@ from study.tiny_runs import place_in, tiny
 from typer.testing import CliRunner, Result
 
 from invint.cli import main
-from invint.cli.study import Whole, duration, study, study_table
+from invint.cli.study import study
+from invint.cli.terminal.study import Whole, duration, study_table
 from invint.errors import InvintError
 from invint.study.engine import Outcome, one_by_one
 from invint.study.estimate import Speed
@@ -142,7 +143,7 @@ def test_a_stopped_study_says_how_to_go_on(
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(sys.modules["invint.cli.study"], "one_by_one", stopped)
+    monkeypatch.setattr("invint.cli.terminal.study.one_by_one", stopped)
     arguments = ["invint", "study", "digits", "--seeds", "1", "--runs", str(tmp_path / "runs")]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as end:
@@ -155,7 +156,7 @@ def test_a_stopped_study_says_how_to_go_on(
 def test_the_bar_follows_the_logs_of_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.modules["invint.cli.study"], "LOOK", 0.01)
+    monkeypatch.setattr("invint.cli.terminal.study.LOOK", 0.01)
     place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
     place.folder(cells[0]).mkdir(parents=True)
     log = place.folder(cells[0]) / "log.jsonl"

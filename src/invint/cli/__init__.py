@@ -1,4 +1,8 @@
-"""The command line: parse, call one function, turn our errors into one line."""
+"""The command line: parse, call one function, turn our errors into one line.
+
+What a command says about itself is here and beside this file, and needs no torch; what it does is
+imported when it runs. That keeps `--help` quick.
+"""
 
 import sys
 from collections.abc import Callable

@@ -1,17 +1,9 @@
 """`invint fit`: your own images: a folder in, a classifier and advice out."""
 
-import sys
 from pathlib import Path
-from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-from invint.assist import Fitted, Onlooker, Wish, fit_folder, name_of
-from invint.cli.progress import Bar
-from invint.run import Watch
 
 
 def fit(
@@ -38,6 +30,9 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the advice only.")] = False,
 ) -> None:
     """Train ordinary and invariant networks on your images; keep the best and say what helps."""
+    from invint.assist import Wish
+    from invint.cli.terminal.fit import show_fit
+
     wish = Wish(
         folder=folder,
         minutes=minutes,
@@ -46,65 +41,4 @@ def fit(
         seed=seed,
         test_share=test_share,
     )
-    target = out or Path(f"{name_of(folder)}-fit")
-    onlooker = Onlooker() if quiet or not sys.stderr else Terminal()
-    try:
-        fitted = fit_folder(wish, target, onlooker=onlooker)
-    finally:
-        if isinstance(onlooker, Terminal):
-            onlooker.progress.stop()
-    show(fitted)
-
-
-class Terminal(Onlooker):
-    """Tells everything on stderr, with a bar for decoding and one for each run."""
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.progress = Progress(
-            TextColumn("decoding"), BarColumn(24), MofNCompleteColumn(), console=self.console
-        )
-        self.task = self.progress.add_task("", total=None, visible=False)
-
-    def say(self, text: str) -> None:
-        """Print a line, or several."""
-        if self.progress.live.is_started:
-            self.progress.stop()
-        self.console.print(text, markup=False)
-
-    def decoded(self, count: int, total: int) -> None:
-        """Move the bar."""
-        self.progress.start()
-        self.progress.update(self.task, completed=count, total=total, visible=count < total)
-
-    def watch(self) -> Watch:
-        """Return a bar."""
-        return ShortBar()
-
-
-class ShortBar(Bar):
-    """A bar that fits a narrow terminal and says only what this command is about."""
-
-    def started(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
-        """Show the bar, without the folder of the run."""
-        self.progress.update(self.task, total=steps, completed=step, visible=True)
-        self.progress.start()
-
-    def logged(self, entry: dict[str, Any]) -> None:
-        """Show the error, on validation images where there is one."""
-        error = entry.get("validation_error", entry.get("error"))
-        self.progress.update(self.task, state="" if error is None else f"error {error:.1%}")
-
-
-def show(fitted: Fitted) -> None:
-    """Print the advice, where everything is and how to go on."""
-    console = Console(highlight=False, markup=False)
-    console.print(fitted.advice, soft_wrap=not console.is_terminal)
-    files = fitted.files
-    network = quote(str(files.get("onnx", files["safetensors"])))
-    lines = [
-        f"report     {files['report'].resolve().as_uri()}",
-        f"to label   invint predict {network} PICTURES --out answers.csv",
-        f"to try it  invint serve {network}",
-    ]
-    console.print("\n".join(lines), soft_wrap=True)
+    show_fit(wish, out, quiet=quiet)

@@ -3,13 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
-from invint.errors import ConfigError
-from invint.models import MODELS
-from invint.models.summary import Summary, summaries, summarize
 
 
 def models(
@@ -17,35 +10,6 @@ def models(
     head: Annotated[str | None, typer.Option(help="Only this head; all by default.")] = None,
 ) -> None:
     """List networks: group, widths, basis, parameters beside the paper's, operations."""
-    for name in names or []:
-        if name not in MODELS:
-            raise ConfigError(f"no network {name!r}; there are {', '.join(MODELS)}")
-    chosen = [
-        (name, each)
-        for name, each in summaries()
-        if (not names or name in names) and (head is None or each in (head, None))
-    ]
-    console = Console()
-    busy = track(chosen, "counting", console=Console(stderr=True), transient=True)
-    console.print(_table([summarize(name, each) for name, each in busy]))
+    from invint.cli.terminal.models import show_models
 
-
-def _table(rows: list[Summary]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for title in ("network", "head", "group", "widths"):
-        table.add_column(title)
-    for title in ("n_F", "parameters", "paper", "difference", "multiplications"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        table.add_row(
-            row.name,
-            row.head or "",
-            row.group or "",
-            "-".join(map(str, row.widths)),
-            "" if row.functions is None else str(row.functions),
-            f"{row.parameters:,}",
-            "" if row.paper is None else f"{row.paper:.2f} M",
-            "" if row.difference is None else f"{row.difference:+.1%}",
-            f"{row.operations / 1e6:,.0f} M",
-        )
-    return table
+    show_models(names or [], head)

@@ -4,11 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-
-from invint.report import write_report
-from invint.study.records import find_runs, write_records
-from invint.study.tables import tables_by_data
 
 
 def report(
@@ -23,16 +18,6 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about finished runs: tables, figures, hardest images."""
-    errors = Console(stderr=True)
-    notes: list[str] = []
-    found = find_runs(runs, notes)
-    for note in notes:
-        errors.print(note, highlight=False, markup=False)
-    with errors.status(f"drawing {len(found)} runs"):
-        path = write_report(found, out, title=title, data_dir=data_dir, notes=notes)
-    if records is not None:
-        write_records(find_runs(runs), records)  # read again: angles were measured meanwhile
-    console = Console()
-    for table in tables_by_data(found):
-        console.print(table.terminal())
-    console.print(f"open {path.resolve().as_uri()}", highlight=False, soft_wrap=True)
+    from invint.cli.terminal.report import show_report
+
+    show_report(runs, out, title=title, data_dir=data_dir, records=records)

@@ -6,8 +6,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from invint.serve.server import choose_address, run_server
-
 
 def serve(
     network: Annotated[
@@ -30,6 +28,8 @@ def serve(
     ] = None,
 ) -> None:
     """Open a web page where images are turned while one or two networks look at them."""
+    from invint.serve.server import choose_address, run_server
+
     run_server(
         [network] if compare is None else [network, compare],
         choose_address(host, port, token, allowed_host or ()),

@@ -1,33 +1,16 @@
 """`invint study`: a grid of runs, its plan, its table, its report."""
 
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
-from invint.errors import ConfigError, Interrupted, RunError
-from invint.recipes import Recipe
-from invint.recipes.recipe import DataChoice
-from invint.run import Execution, Watch
-from invint.study.engine import Outcome, Place, one_by_one, side_by_side, threads_each
-from invint.study.estimate import Forecast, forecast
-from invint.study.grid import Cell, find_study, plan
-from invint.study.records import RunRecord, find_runs, write_records
-from invint.study.tables import Table, make_table
+from invint.errors import ConfigError, RunError
+from invint.study.grid import find_study, plan
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ENGINES = ("local", "dask")
-LOOK = 1.0  # seconds between two looks at the logs of other processes
 
 
 def study(  # noqa: PLR0913
@@ -57,10 +40,14 @@ def study(  # noqa: PLR0913
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
 ) -> None:
     """Carry out the runs of a study that are not done yet, and show its table."""
+    from invint.cli.terminal import study as terminal
+    from invint.run import Execution
+    from invint.study.engine import Place
+
     _check_options(jobs=jobs, engine=engine, address=address, format=format)
     cells = plan(
         find_study(name),
-        _counter(data_dir),
+        terminal.counter(data_dir),
         seeds=_seeds(seeds),
         sizes=_sizes(sizes),
         only=[each.strip() for each in only.split(",")] if only else (),
@@ -70,274 +57,17 @@ def study(  # noqa: PLR0913
     execution = Execution(device=device, precision=precision, threads=threads)
     place = Place(runs=runs, data_dir=data_dir, execution=execution)
     if dry_run:
-        _show_plan(cells, place, jobs)
+        terminal.show_plan(cells, place, jobs)
         return
-    failed = _carry_out(cells, place, _engine(engine, jobs, address))
-    _show(cells, place, format=format, records=records)
+    failed = terminal.carry_out(cells, place, terminal.choose_engine(engine, jobs, address))
+    terminal.show_table(cells, place, format=format, records=records)
     if report is not None:
-        _write_report(cells, place, report, title or f"Study {name}", records)
+        terminal.write_page(cells, place, report, title or f"Study {name}", records)
     if failed:
         raise RunError(
             f"{len(failed)} of {len(cells)} runs failed, first {failed[0].cell.label}: "
             f"{failed[0].problem}"
         )
-
-
-Engine = Callable[[Sequence[Cell], Place, "Whole"], Generator[Outcome, None, None]]
-
-
-def _engine(name: str, jobs: int, address: str | None) -> Engine:
-    """Return what carries out runs, and lets a bar know of them."""
-    if name == "dask":
-        from invint.study.cluster import on_cluster
-
-        return lambda cells, place, bar: on_cluster(
-            cells, place, jobs=jobs, address=address, note=bar.say
-        )
-    if jobs > 1:
-        return lambda cells, place, bar: side_by_side(cells, place, jobs, bar.say)
-    return lambda cells, place, bar: one_by_one(cells, place, bar.watch, bar.say)
-
-
-class Whole:
-    """A bar over the steps of all runs, with the time left, and a line for each finished run.
-
-    Args:
-        cells: The runs of the study, finished or not.
-        place: Where their logs are.
-    """
-
-    def __init__(self, cells: Sequence[Cell], place: Place) -> None:
-        self.cells, self.place = cells, place
-        self.steps = {cell: place.steps_done(cell) for cell in cells}
-        self.begun = sum(self.steps.values())
-        self.over = len(cells) - len(place.unfinished(cells))
-        self.ended = threading.Event()
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=32),
-            TextColumn("{task.percentage:.0f} % of all steps"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            speed_estimate_period=300.0,
-        )
-        total = sum(cell.steps for cell in cells)
-        self.task = self.progress.add_task(self._title, total=total, completed=self.begun)
-
-    @property
-    def _title(self) -> str:
-        return f"{self.over} of {len(self.cells)} runs"
-
-    @contextmanager
-    def shown(self) -> Iterator["Whole"]:
-        """Show the bar, and follow the logs meanwhile."""
-        follower = threading.Thread(target=self._follow, daemon=True)
-        with self.progress:
-            follower.start()
-            try:
-                yield self
-            finally:
-                self.ended.set()
-                follower.join()
-
-    def watch(self, cell: Cell) -> Watch:
-        """Return who counts the steps of a run in this process."""
-        return _StepWatch(self, cell)
-
-    def count(self, cell: Cell, step: int) -> None:
-        """Move the bar: a run is at a step."""
-        self.steps[cell] = step
-        self.progress.update(self.task, completed=sum(self.steps.values()), description=self._title)
-
-    def finish(self, outcome: Outcome) -> None:
-        """Say how a run ended."""
-        self.over += not outcome.problem
-        self.count(outcome.cell, outcome.cell.steps)
-        error = "" if outcome.error is None else f"{outcome.error:.2%} error"
-        self.say(f"{outcome.cell.label}: {outcome.problem or error}")
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def _follow(self) -> None:
-        while not self.ended.wait(LOOK):
-            for cell in self.cells:
-                step = self.place.steps_done(cell) if self.steps[cell] < cell.steps else 0
-                if step > self.steps[cell]:
-                    self.count(cell, step)
-
-
-class _StepWatch(Watch):
-    """Counts the steps of one run for the bar of all.
-
-    Args:
-        whole: The bar.
-        cell: The run.
-    """
-
-    def __init__(self, whole: Whole, cell: Cell) -> None:
-        self.whole, self.cell = whole, cell
-
-    def started(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
-        """Count what an earlier start did."""
-        self.whole.count(self.cell, step)
-
-    def stepped(self, step: int) -> None:
-        """Count a step."""
-        self.whole.count(self.cell, step)
-
-    def noted(self, text: str) -> None:
-        """Pass on what the user should know."""
-        self.whole.say(f"{self.cell.label}: {text}")
-
-
-def _carry_out(cells: Sequence[Cell], place: Place, engine: Engine) -> list[Outcome]:
-    """Carry out what is left, and return the runs that failed."""
-    failed = []
-    bar = Whole(cells, place)
-    try:
-        with (
-            _terminable(),
-            bar.shown(),
-            closing(engine(place.unfinished(cells), place, bar)) as outcomes,
-        ):
-            for outcome in outcomes:
-                bar.finish(outcome)
-                failed += [outcome] if outcome.problem else []
-    except (Interrupted, KeyboardInterrupt) as stop:
-        done = len(cells) - len(place.unfinished(cells))
-        raise Interrupted(
-            f"stopped with {done} of {len(cells)} runs done; the same command goes on from there"
-        ) from stop
-    return failed
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a study as Ctrl-C does, so that its processes end with it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _show(cells: Sequence[Cell], place: Place, *, format: str, records: Path | None) -> None:
-    found = _found(cells, place)
-    if not found:
-        return
-    if records is not None:
-        write_records(found, records)
-    table = study_table(cells, found)
-    if format == "terminal":
-        Console().print(table.terminal())
-    else:
-        print(getattr(table, format)())
-
-
-def study_table(cells: Sequence[Cell], found: Sequence[RunRecord]) -> Table:
-    """Return the table of a study; what was asked for and has no run says so."""
-    actual = {(run.choices["data"]["size"] or 0, run.size) for run in found}
-    columns = set[int]()
-    for cell in cells:
-        asked = cell.recipe.data.size or 0  # whole groups may make it a few images more or less
-        columns |= {size for key, size in actual if key == asked} or {cell.size}
-    recipes = list(dict.fromkeys(cell.recipe.name for cell in cells))
-    return make_table(found, recipes=recipes, sizes=sorted(columns))
-
-
-def _found(cells: Sequence[Cell], place: Place) -> list[RunRecord]:
-    left = set(place.unfinished(cells))
-    return find_runs([place.folder(cell) for cell in cells if cell not in left])
-
-
-def _write_report(
-    cells: Sequence[Cell], place: Place, path: Path, title: str, records: Path | None
-) -> None:
-    from invint.report import write_report
-
-    found = _found(cells, place)
-    if not found:
-        return
-    left = [f"not run: {cell.label}" for cell in place.unfinished(cells)]
-    with Console(stderr=True).status(f"drawing {len(found)} runs"):
-        write_report(found, path, title=title, data_dir=place.data_dir, notes=left)
-    if records is not None:
-        write_records(_found(cells, place), records)  # angles were measured meanwhile
-    Console(stderr=True).print(
-        f"open {path.resolve().as_uri()}", highlight=False, markup=False, soft_wrap=True
-    )
-
-
-def _show_plan(cells: Sequence[Cell], place: Place, jobs: int) -> None:
-    """Print each run with its steps, its state and the time it takes on this machine."""
-    with Console(stderr=True).status("") as status:
-
-        def tell(recipe: Recipe) -> None:
-            status.update(f"measuring {recipe.name}")
-
-        threads = threads_each(jobs) if jobs > 1 else None
-        forecasts = forecast(cells, place, threads=threads, watch=tell)
-    Console().print(_plan_table(forecasts))
-    left = [each for each in forecasts if each.seconds]
-    seconds = sum(each.seconds for each in left) / jobs
-    beside = f", {jobs} side by side" if jobs > 1 else ""
-    Console().print(
-        f"{len(left)} of {len(forecasts)} runs left: about {duration(seconds)} on this "
-        f"machine{beside}",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _plan_table(forecasts: Sequence[Forecast]) -> RichTable:
-    table = RichTable(box=None, header_style="bold")
-    table.add_column("run", overflow="fold")
-    for heading in ("images", "seed", "steps", "state", "time left"):
-        table.add_column(heading, justify="right")
-    for each in forecasts:
-        cell = each.cell
-        table.add_row(
-            cell.recipe.name,
-            f"{cell.size:,}",
-            str(cell.seed),
-            f"{cell.steps:,}",
-            each.state,
-            duration(each.seconds) if each.seconds else "",
-        )
-    return table
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the two units that matter."""
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours / 24:.1f} days"
-
-
-def _counter(data_dir: Path | None) -> Callable[[DataChoice], int]:
-    """Return what counts the training images of a data set, each set once."""
-    from invint.run.building import load_chosen
-
-    @cache
-    def count(choice: DataChoice) -> int:
-        return len(load_chosen(choice, data_dir).train)
-
-    return count
 
 
 def _check_options(*, jobs: int, engine: str, address: str | None, format: str) -> None:

@@ -13,13 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
-from invint.cli.progress import watcher
 from invint.errors import ConfigError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
-from invint.run import Execution, train_run
-from invint.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from invint.data.dataset import Dataset
@@ -65,6 +62,9 @@ def train(  # noqa: PLR0913
     as_json: AsJson = False,
 ) -> None:
     """Train a recipe, or go on with it where it was stopped or killed."""
+    from invint.cli.terminal.progress import watcher
+    from invint.run import Execution, train_run
+
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     pictures = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
     assignments = [f"data.{name}={value}" for name, value in pictures.items()] + (assignments or [])
@@ -272,13 +272,20 @@ def _data_for(
 def _data_of(source: str) -> DataChoice:
     from invint.run.building import chosen_data
 
-    recipe = RunFolder(Path(source)).read("recipe.json")
+    recipe = _recorded(source)
     if recipe is None:
         raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
     return chosen_data(recipe["choices"])
 
 
+def _recorded(source: str) -> dict[str, Any] | None:
+    """Return what a run says of its recipe; nothing of a file."""
+    from invint.run.folder import RunFolder
+
+    return RunFolder(Path(source)).read("recipe.json")
+
+
 def _recipe_of(source: str) -> str | None:
     """Return the name of a run's recipe; none of a file."""
-    recipe = RunFolder(Path(source)).read("recipe.json")
+    recipe = _recorded(source)
     return None if recipe is None else str(recipe["name"])

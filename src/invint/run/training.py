@@ -126,13 +126,7 @@ class Run:
     @cached_property
     def pace(self) -> Pace:
         """The clock: as long as training on the full set."""
-        train, selection = self.recipe.train, self.recipe.selection
-        return Pace(
-            images=len(self.images.dataset.train),
-            batch_size=train.batch_size,
-            epochs=train.epochs + selection.pretrain,
-            scale=train.scale,
-        )
+        return self.recipe.pace(len(self.images.dataset.train))
 
     def build(self, head: str | None, monomials: Monomials | None) -> None:
         """Make network and optimizer anew, with weights drawn from the seed."""

@@ -153,6 +153,24 @@ def test_a_stopped_study_says_how_to_go_on(
     assert last == ("invint: stopped with 0 of 40 runs done; the same command goes on from there")
 
 
+@pytest.mark.slow
+def test_a_stopped_study_shows_what_is_done(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: Any) -> Iterator[Outcome]:
+        yield next(one_by_one(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("invint.cli.terminal.study.one_by_one", stopped)
+    records = tmp_path / "records.json"
+    result = invoke(
+        *["digits", "--seeds", "2", "--sizes", "50", "--only", "cnn", "--records", str(records)]
+    )
+    assert line_of(result).startswith("stopped with 1 of 2 runs done")
+    assert "digits/cnn" in result.stdout
+    assert [run.seed for run in read_records(records)] == [0]
+
+
 def test_the_bar_follows_the_logs_of_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,9 @@ def study(  # noqa: PLR0913
     data_dir: Annotated[Path | None, typer.Option(help="Where data sets are.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    compile: Annotated[
+        bool | None, typer.Option(help="Use torch.compile; on CUDA by default. It costs a minute.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
     format: Annotated[str, typer.Option(help="terminal, markdown, csv or latex.")] = "terminal",
     records: Annotated[Path | None, typer.Option(help="Write small records to this file.")] = None,
@@ -54,13 +57,15 @@ def study(  # noqa: PLR0913
         data=own_choices(data, skip_bad=skip_bad, side=side, test_share=test_share),
         scale=scale,
     )
-    execution = Execution(device=device, precision=precision, threads=threads)
+    execution = Execution(device=device, precision=precision, compile=compile, threads=threads)
     place = Place(runs=runs, data_dir=data_dir, execution=execution)
     if dry_run:
         terminal.show_plan(cells, place, jobs)
         return
-    failed = terminal.carry_out(cells, place, terminal.choose_engine(engine, jobs, address))
-    terminal.show_table(cells, place, format=format, records=records)
+    try:
+        failed = terminal.carry_out(cells, place, terminal.choose_engine(engine, jobs, address))
+    finally:  # also of a study that was stopped
+        terminal.show_table(cells, place, format=format, records=records)
     if report is not None:
         terminal.write_page(cells, place, report, title or f"Study {name}", records)
     if failed:

@@ -110,7 +110,6 @@ def draw_scores(axes: Axes, history: History) -> None:
         range(len(history.steps)), [_when(history, n) for n in range(len(history.steps))]
     )
     axes.set_xlim(-0.3, len(history.steps) - 0.6)
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.set_ylabel(f"{history.steps[-1].method} / highest")
     axes.set_title("scores: survivors blue, dropped grey", loc="left", fontsize=10)
     _strip(axes)
@@ -192,9 +191,10 @@ def _traces(history: History) -> dict[int, list[tuple[int, float]]]:
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[int, float, int]]) -> None:
     """Write the numbers of monomials beside their last scores, moved apart where they are close."""
+    bottom, top = axes.get_ylim()
     lowest = -math.inf
     for place, score, number in sorted(ends, key=lambda end: end[1]):
-        lowest = max(score, lowest + 0.05)
+        lowest = max(score, lowest + 0.06 * (top - bottom))
         axes.annotate(
             f"{number}",
             (place, score),

@@ -53,13 +53,13 @@ def test_a_torch_export_file_can_be_served(tmp_path: Path) -> None:
 
 
 def test_says_that_a_folder_has_no_network(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no model\.safetensors in this folder"):
+    with pytest.raises(ConfigError, match=r"expected the folder of a run, with recipe\.json"):
         open_networks([tmp_path])
 
 
 def test_says_that_a_recipe_is_none(tmp_path: Path) -> None:
     write_network(tmp_path / "model.safetensors", "cnn-small")
-    (tmp_path / "recipe.json").write_text("[]")
+    (tmp_path / "recipe.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"recipe\.json: not a recipe of a run"):
         open_networks([tmp_path])
 

@@ -216,7 +216,7 @@ def audit(  # noqa: PLR0913
     from invint.audit import audit_model
     from invint.data.batches import scaled
     from invint.export import load_model
-    from invint.run.models import model_file
+    from invint.run.models import model_file, recipe_name
 
     if not 0 < every <= 360:
         raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
@@ -226,7 +226,7 @@ def audit(  # noqa: PLR0913
     measured = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
     )
-    result = replace(measured, name=_recipe_of(source) or measured.name)
+    result = replace(measured, name=recipe_name(source) or measured.name)
     if out is not None:
         (result.save if out.suffix == ".json" else result.draw)(out)
     print(result.table())
@@ -271,21 +271,9 @@ def _data_for(
 
 def _data_of(source: str) -> DataChoice:
     from invint.run.building import chosen_data
+    from invint.run.folder import RunFolder
 
-    recipe = _recorded(source)
+    recipe = RunFolder(Path(source)).read("recipe.json")
     if recipe is None:
         raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
     return chosen_data(recipe["choices"])
-
-
-def _recorded(source: str) -> dict[str, Any] | None:
-    """Return what a run says of its recipe; nothing of a file."""
-    from invint.run.folder import RunFolder
-
-    return RunFolder(Path(source)).read("recipe.json")
-
-
-def _recipe_of(source: str) -> str | None:
-    """Return the name of a run's recipe; none of a file."""
-    recipe = _recorded(source)
-    return None if recipe is None else str(recipe["name"])

@@ -11,6 +11,7 @@ from invint.data.batches import scaled, test_batches
 from invint.data.dataset import Dataset, Part
 from invint.errors import ConfigError, InvintError
 from invint.export import LoadedModel, load_model
+from invint.run.folder import RunFolder
 from invint.train.evaluate import Scores, scores_of
 
 BATCH = 256
@@ -26,6 +27,15 @@ def model_file(source: str | Path) -> Path:
     if (path / "recipe.json").exists():
         raise ConfigError(f"{path}: the run is not complete; go on with `invint train`")
     raise ConfigError(f"{path}: expected the folder of a run, with recipe.json in it, or a file")
+
+
+def recipe_name(source: str | Path) -> str | None:
+    """Return the name of a run's recipe; none of a file."""
+    recipe = RunFolder(Path(source)).read("recipe.json")
+    try:
+        return None if recipe is None else str(recipe["name"])
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{source}/recipe.json: not a recipe of a run ({error!r})") from error
 
 
 def evaluate_model(model: LoadedModel, part: Part) -> Scores:

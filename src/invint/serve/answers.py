@@ -16,6 +16,7 @@ from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
 
+from invint.data.batches import scaled
 from invint.data.pictures import open_picture, read_picture
 from invint.errors import DataError
 from invint.ops.rotation import permute_grid, rotate
@@ -95,8 +96,7 @@ def pixels(data: bytes, network: ServedNetwork, limits: Limits) -> Float[Tensor,
         picture = read_picture(data, side=side, channels=channels)
     except DataError as error:
         raise RequestError(422, str(error)) from error
-    largest = 65535 if picture.dtype == torch.uint16 else 255
-    return rearrange(picture, "c h w -> 1 c h w").float() / largest
+    return rearrange(scaled(picture), "c h w -> 1 c h w")
 
 
 def turned(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h w"]:

@@ -1,6 +1,5 @@
 """Networks to try: read from a run or a file, folded, timed."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,12 +7,12 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file
 from torch import Tensor
 
 from invint.errors import ConfigError
-from invint.export import LoadedModel, ModelCard, Normalised, load_model
-from invint.models.folding import fold
+from invint.export import LoadedModel, ModelCard, load_model, load_network
+from invint.export.tracing import example_images, exportable
+from invint.run.models import model_file, recipe_name
 
 CHUNK = 24  # images computed at once, so that memory does not grow with what is asked
 ANGLES = (120, 72, 36, 24, 12)  # how finely a circle is looked at, as speed allows
@@ -80,9 +79,7 @@ def comfortable_angles(networks: Sequence[ServedNetwork]) -> int:
 
 
 def _open_network(path: Path) -> ServedNetwork:
-    file = path / "model.safetensors" if path.is_dir() else path
-    if path.is_dir() and not file.is_file():
-        raise ConfigError(f"{path}: no model.safetensors in this folder; is the run complete?")
+    file = model_file(path)
     loaded = load_model(file)
     height, width = loaded.card.image_size
     if height != width or height % 2 or loaded.card.in_channels not in (1, 3):
@@ -91,7 +88,8 @@ def _open_network(path: Path) -> ServedNetwork:
             f"network takes {loaded.card.in_channels} x {height} x {width}"
         )
     run = folded(file, loaded) if file.suffix == ".safetensors" else loaded
-    return ServedNetwork(_title(path, loaded.card), loaded.card, run)
+    title = recipe_name(path) or loaded.card.title or path.stem
+    return ServedNetwork(title, loaded.card, run)
 
 
 def folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
@@ -101,26 +99,11 @@ def folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
         path: The file.
         loaded: What `load_model` made of it.
     """
-    with torch.random.fork_rng(devices=[]):  # weights are drawn and thrown away
-        network = loaded.card.build()
-    network.load_state_dict(load_file(path))
-    fast = Normalised(fold(network), loaded.card).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(0)
-    card = loaded.card
-    images = torch.rand(2, card.in_channels, *card.image_size, generator=generator)
+    network, card = load_network(path)
+    fast = exportable(network.float(), card)
+    images = example_images(card, 2)
     expected = loaded(images).float()
     with torch.no_grad():
         difference = (fast(images) - expected).abs().max().item()
     agree = difference <= AGREEMENT * max(1.0, expected.abs().max().item())
     return fast if agree else loaded
-
-
-def _title(path: Path, card: ModelCard) -> str:
-    """Return the name of the recipe, of the network and its head, or of the file."""
-    recipe = path / "recipe.json"
-    if path.is_dir() and recipe.is_file():
-        try:
-            return str(json.loads(recipe.read_text())["name"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{recipe}: not a recipe of a run ({error!r})") from error
-    return card.title or path.stem

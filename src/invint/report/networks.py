@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 from einops import rearrange
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from invint import export
 from invint.audit import Audit, audit_model
+from invint.data.batches import scaled
 from invint.data.dataset import Dataset, Part
 from invint.errors import ConfigError
-from invint.export import ModelCard, load_model
 from invint.groups import Group
 from invint.models.network import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
@@ -38,15 +38,9 @@ def load_network(run: RunRecord) -> Network:
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
     try:
-        with safe_open(path, framework="pt") as file:
-            card = ModelCard.from_json((file.metadata() or {})["invint"])
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        with torch.random.fork_rng(devices=[]):  # weights are drawn and thrown away
-            network = card.build()
-        network.load_state_dict(state)
-    except (SafetensorError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"{path}: damaged, or not the network of a run") from error
-    return network
+        return export.load_network(path)[0]
+    except ConfigError as error:
+        raise ConfigError(f"{path}: damaged, or not the network of a run ({error})") from error
 
 
 def turning_filter(network: Network) -> tuple[Group, Tensor] | None:
@@ -100,15 +94,10 @@ def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ..
     chosen = torch.linspace(0, len(images) - 1, min(IMAGES, len(images))).long()
     part = images[chosen]
     audit = audit_model(
-        load_model(run.folder / WEIGHTS), unit_images(part.images), part.labels, border="disc"
+        export.load_model(run.folder / WEIGHTS), scaled(part.images), part.labels, border="disc"
     )
     _keep(replace(audit, name=run.recipe), run.folder / TURNS)
     return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns)
-
-
-def unit_images(images: Tensor) -> Tensor:
-    """Return stored images as float between 0 and 1."""
-    return images.float() / (65535.0 if images.dtype == torch.uint16 else 255.0)
 
 
 def _keep(audit: Audit, path: Path) -> None:

@@ -11,13 +11,13 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from invint.data.batches import scaled
 from invint.data.dataset import Part
 from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn import Monomials
 from invint.report.drawing import Canvas
 from invint.report.figures import Figure, Series, slug
-from invint.report.networks import unit_images
 from invint.study.records import RunRecord, read_predictions
 
 HARDEST = 20
@@ -102,7 +102,7 @@ def picture_uri(image: Tensor) -> str:
     """Return a stored image `(c, h, w)` as a PNG data URI."""
     from PIL import Image
 
-    pixels = rearrange((unit_images(image) * 255).round().to(torch.uint8), "c h w -> h w c")
+    pixels = rearrange((scaled(image) * 255).round().to(torch.uint8), "c h w -> h w c")
     array = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., 0]
     buffer = io.BytesIO()
     Image.fromarray(array.contiguous().numpy()).save(buffer, format="PNG", optimize=True)

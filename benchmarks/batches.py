@@ -6,15 +6,13 @@ that lies ready. `host` is what making one costs the process that also launches 
 usage: python benchmarks/batches.py [--steps 512] [--turns 5] [--record NAME]
 """
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn
 from torch import nn
 
@@ -104,20 +102,15 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--steps", type=int, default=512, help="batches per reading (512)")
     parser.add_argument("--turns", type=int, default=5, help="readings of each kind (5)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     rows = [making(place, options.steps, options.turns) for place in SETS]
     rows += [
         consuming(options.turns, each) for each in ([False, True] if DEVICE == "cuda" else [False])
     ]
-    print(f"\n{table(rows)}\n")
-    if options.record:
-        command = "python benchmarks/batches.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 
 from invint.data.cache import processors
 from invint.data.folder import load_folder
@@ -124,21 +124,16 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--pictures", type=int, default=20_000, help="in each folder (20000)")
     parser.add_argument("--turns", type=int, default=3, help="timed calls of each kind (3)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     parser.add_argument("--task", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
         run_task(options.task[0], *map(Path, options.task[1:]))
         return
     rows = [row for kind in KINDS for row in compare(kind, options.pictures, options.turns)]
-    print(f"\n{table(rows)}\n")
-    if options.record:
-        command = "python benchmarks/folder.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows, processors=processors()))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record, processors=processors())
 
 
 if __name__ == "__main__":

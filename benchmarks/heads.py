@@ -7,12 +7,11 @@ usage: python benchmarks/heads.py [--turns 5] [--compile] [--only avg,local-ws] 
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn, kept, on_device
 from torch import Tensor, nn
 
@@ -125,22 +124,17 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--turns", type=int, default=5, help="timed calls of each kind (5)")
     parser.add_argument("--compile", action="store_true", help="compile heads and convolution")
     parser.add_argument("--only", help="heads, with commas; avg must be among them (all)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     rows = []
     for place in PLACES:
         rows += measure(place, options)
         print(f"{place.network}: convolution {rows[-1]['convolution_ms']:.3g} ms", flush=True)
-    print(f"\n{table(rows)}\n")
-    if options.record:
-        command = "python benchmarks/heads.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ usage: python benchmarks/layers.py [--batch 64] [--turns 3] [--dtype float32|bfl
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn, kept, on_device, peak
 from torch import Tensor, nn
 
@@ -176,12 +175,11 @@ def built_in_ms() -> float:
 
 def main() -> None:
     """Measure every shape, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
     parser.add_argument("--turns", type=int, default=3, help="timed calls of each kind (3)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true", help="compile all contestants")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     rows = []
@@ -189,11 +187,8 @@ def main() -> None:
         rows.append(measure(shape, options))
         print(f"{shape}: step {rows[-1]['step']:.2f}", flush=True)
     build = built_in_ms()
-    print(f"\n{table(rows)}\n\nbuilding 128→128 C8 5×5: {build:.0f} ms")
-    if options.record:
-        command = "python benchmarks/layers.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows, build_128_128_C8_5x5_ms=build))
-        print(f"put into {publish(options.record, table(rows))}")
+    print(f"building 128→128 C8 5×5: {build:.0f} ms")
+    show_table(table(rows), rows, record=options.record, build_128_128_C8_5x5_ms=build)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ built anew with random numbers. Training steps of the small networks are timed a
 usage: python benchmarks/networks.py [--turns 5] [--record NAME]
 """
 
-import argparse
 import copy
-import sys
 import time
 from functools import partial
 from typing import Any
 
 import torch
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn
 from torch import nn
 
@@ -80,18 +78,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--turns", type=int, default=5, help="timed calls of each kind (5)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     rows = [building(name) for name in list_models()]
     rows += [inference(*place, options.turns) for place in FOLDED]
     rows += [training(name, options.turns) for name in ("cnn-small", "sfcnn-small")]
-    print(f"\n{table(rows)}\n")
-    if options.record:
-        command = "python benchmarks/networks.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Writing what a script measured: a JSON record, and a table inside a Markdown page."""
 
+import argparse
 import json
 import platform
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,32 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parent.parent
+
+
+def recording_parser(about: str) -> argparse.ArgumentParser:
+    """Return a parser that says what a script does and knows `--record`.
+
+    Args:
+        about: Its docstring, of which the first line is shown.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
+    return parser
+
+
+def show_table(
+    text: str, rows: Sequence[dict[str, Any]], *, record: str | None, **more: Any
+) -> None:
+    """Print a table; under a name, also write its rows and put it into the pages that have it."""
+    print(f"\n{text}\n")
+    if record:
+        print(write_record(record, this_command(), rows, **more))
+        print(f"put into {publish(record, text)}")
+
+
+def this_command() -> str:
+    """Return the command that runs now, as a record names it."""
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more: Any) -> Path:

@@ -7,16 +7,14 @@
 usage: python benchmarks/selection.py [--exchanges 1000] [--turns 5] [--seeds 6] [--record NAME]
 """
 
-import argparse
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from record import markdown_table, publish, write_record
+from record import markdown_table, publish, recording_parser, this_command, write_record
 from timing import DEVICE, in_turn, kept
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -237,11 +235,10 @@ def speed_line(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the tables, and record them if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--exchanges", type=int, default=1000, help="candidates tried (1000)")
     parser.add_argument("--turns", type=int, default=5, help="timed calls of each kind (5)")
     parser.add_argument("--seeds", type=int, default=6, help="seeds of the planted problem (6)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     rows = [exchanges(options.exchanges), all_made(options.exchanges)]
     rows += [*pruned(options.turns), *planted(options.seeds)]
@@ -253,8 +250,7 @@ def main() -> None:
     for text in blocks.values():
         print(f"\n{text}\n")
     if options.record:
-        command = "python benchmarks/selection.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
+        print(write_record(options.record, this_command(), rows))
         for name, text in blocks.items():
             print(f"put {name} into {publish(name, text)}")
 

@@ -8,7 +8,6 @@ memory of the server is read before, during and after. The client runs on the sa
 usage: python benchmarks/serve_load.py [--clients 100] [--requests 10000] [--record NAME]
 """
 
-import argparse
 import asyncio
 import io
 import statistics
@@ -26,7 +25,7 @@ from typing import Any
 import httpx
 import psutil
 from PIL import Image
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 
 from invint.export import ModelCard, export_model
 
@@ -206,21 +205,16 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--clients", type=int, default=100, help="at once (100)")
     parser.add_argument("--requests", type=int, default=10_000, help="of all clients (10000)")
     parser.add_argument("--angles", type=int, default=120, help="around the circle (120)")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     rows = run(options.clients, options.requests, options.angles)
-    print(f"\n{table(rows)}\n")
     for each in rows:
         if each["errors"]:
             print(f"{each['path']}: {each['errors']} errors, the first {each['first_error']}")
-    if options.record:
-        command = "python benchmarks/serve_load.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record)
 
 
 if __name__ == "__main__":

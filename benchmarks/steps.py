@@ -10,13 +10,12 @@ usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,loc
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from peers import INSTALLED, PeerNetwork
-from record import markdown_table, publish, write_record
+from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn, peak
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -123,13 +122,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure every network and head, print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = recording_parser(__doc__)
     parser.add_argument("--networks", default="sfcnn,sf-wrn16-4", help="networks, with commas")
     parser.add_argument("--heads", default=HEADS, help=f"heads, with commas ({HEADS})")
     parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
     parser.add_argument("--turns", type=int, default=20, help="timed calls of each kind (20)")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
-    parser.add_argument("--record", metavar="NAME", help="write results/NAME.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     rows = []
@@ -139,11 +137,7 @@ def main() -> None:
             torch.compiler.reset()
             rows.append(measure(network, head, options))
             print(f"{network} {head}: {rows[-1]['ratio']:.2f}", flush=True)
-    print(f"\n{table(rows)}\n")
-    if options.record:
-        command = "python benchmarks/steps.py " + " ".join(sys.argv[1:])
-        print(write_record(options.record, command, rows))
-        print(f"put into {publish(options.record, table(rows))}")
+    show_table(table(rows), rows, record=options.record)
 
 
 if __name__ == "__main__":

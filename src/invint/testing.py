@@ -8,7 +8,7 @@ from torch import Tensor
 
 from invint.errors import ConfigError, ShapeError
 from invint.groups import GridSymmetry, Group
-from invint.ops.rotation import permute_grid, rotate
+from invint.ops.rotation import inscribed_disc, permute_grid, rotate
 
 Function = Callable[[Tensor], Tensor]
 
@@ -146,15 +146,7 @@ def equivariance_error(
     with torch.no_grad():
         actual, expected = function(turned), rotate_features(function(x), angle, group)
     if expected.ndim > 2:
-        disc = _disc(expected, margin)
+        disc = inscribed_disc(expected, margin)
         actual, expected = actual * disc, expected * disc
     error: Tensor = (actual - expected).norm() / expected.norm()
     return error.item()
-
-
-def _disc(x: Tensor, margin: float) -> Tensor:
-    height, width = x.shape[-2:]
-    rows = torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2
-    columns = torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2
-    radius = min(height, width) / 2 - margin
-    return (torch.hypot(rows[:, None], columns) <= radius).to(x.dtype)

@@ -1,10 +1,11 @@
+import itertools
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from invint.ops.rotation import permute_grid, rotate
+from invint.ops.rotation import inscribed_disc, permute_grid, rotate
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (6, 6)])
@@ -47,3 +48,15 @@ def rotated_by_loops(x: Tensor, angle: float) -> Tensor:
                     weight = max(0, 1 - abs(at_row - r)) * max(0, 1 - abs(at_column - c))
                     out[row, column] += weight * x[r, c]
     return out
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (5, 5), (6, 6)])
+@pytest.mark.parametrize("margin", [0.0, 1.0, 9.0])
+def test_a_disc_holds_the_pixels_that_are_near_the_centre(
+    shape: tuple[int, int], margin: float
+) -> None:
+    disc = inscribed_disc(torch.zeros(2, 3, *shape), margin)
+    assert disc.shape == shape
+    for row, column in itertools.product(*map(range, shape)):
+        away = math.hypot(row - (shape[0] - 1) / 2, column - (shape[1] - 1) / 2)
+        assert disc[row, column] == (away <= min(shape) / 2 - margin)

@@ -2,11 +2,10 @@
 
 import math
 
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from invint.ops.rotation import permute_grid, rotate
+from invint.ops.rotation import inscribed_disc, permute_grid, rotate
 
 BORDERS = {
     "disc": "every image, the upright one too, masked with the inscribed disc",
@@ -21,7 +20,7 @@ def turned(x: Tensor, angle: float, mirrored: bool, border: str) -> Tensor:
 
 def _disc_masked(x: Tensor, angle: float, mirrored: bool) -> Tensor:
     image = _turned(x, angle, mirrored)
-    return image * _disc(image)
+    return image * inscribed_disc(image)
 
 
 def _padded(x: Tensor, angle: float, mirrored: bool) -> Tensor:
@@ -40,11 +39,3 @@ def _turned(x: Tensor, angle: float, mirrored: bool) -> Tensor:
         wide = pad(x, (2, 2, 2, 2), mode="replicate")
         x = rotate(wide, math.radians(rest), mode="bicubic")[:, :, 2:-2, 2:-2]
     return permute_grid(x, quarters, False)
-
-
-def _disc(x: Tensor) -> Tensor:
-    height, width = x.shape[-2:]
-    rows = torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2
-    columns = torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2
-    distance = rows[:, None].square() + columns.square()
-    return (distance <= (min(height, width) / 2) ** 2).to(x.dtype)

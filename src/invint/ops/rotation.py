@@ -28,8 +28,7 @@ def rotate(
         mode: Interpolation, `bilinear` or `bicubic`.
     """
     height, width = x.shape[-2:]
-    rows = torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2
-    columns = torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2
+    rows, columns = _centred(height, x), _centred(width, x)
     down, right = torch.meshgrid(rows, columns, indexing="ij")
     cosine, sine = math.cos(angle), math.sin(angle)
     source = torch.stack(  # where each pixel comes from: the point turned back by the angle
@@ -38,3 +37,20 @@ def rotate(
     )
     grid = source.expand(len(x), -1, -1, -1)
     return grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False)
+
+
+def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:
+    """Return 1 for the pixels `(h, w)` of `x` that stay inside when it turns, and 0 for others.
+
+    Args:
+        x: Images or features; the last two axes are the plane.
+        margin: Pixels by which the disc is smaller than the plane.
+    """
+    height, width = x.shape[-2:]
+    rows, columns = _centred(height, x), _centred(width, x)
+    radius = min(height, width) / 2 - margin
+    return (torch.hypot(rows[:, None], columns) <= radius).to(x.dtype)
+
+
+def _centred(count: int, x: Tensor) -> Tensor:
+    return torch.arange(count, dtype=x.dtype, device=x.device) - (count - 1) / 2

@@ -1,15 +1,11 @@
 """How much one request, and all requests together, may ask of the server."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from invint.data.cache import processors
 from invint.errors import ConfigError
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Limits:
     angles: int = 180
     upload_seconds: float = 15.0
     seconds: float = 30.0
-    workers: int = field(default_factory=_cores)
+    workers: int = field(default_factory=processors)
     waiting: int = 32
     connections: int = 512
 

@@ -1,4 +1,13 @@
-"""The errors invint raises."""
+"""The errors invint raises, and a hint for those about names."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the nearest known name, to go into a message; empty if none is."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 class InvintError(Exception):

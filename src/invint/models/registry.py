@@ -1,13 +1,12 @@
 """The networks by name."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.groups import Group, parse_group
 from invint.models.cnn import cnn7, small_cnn
 from invint.models.network import Network
@@ -94,8 +93,7 @@ def create_model(
         >>> model = create_model("sfcnn-small", head="monomials", group="D4")
     """
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, MODELS)
         raise ConfigError(f"no network {name!r}; {hint}there are {', '.join(MODELS)}")
     entry = MODELS[name]
     size = (image_size, image_size) if isinstance(image_size, int) else image_size

@@ -1,11 +1,10 @@
 """The heads by name: from the last feature map to features that stay as the image turns."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.groups import Group
 from invint.nn.attention import SelfAttentionIntegration
 from invint.nn.maps import Head
@@ -55,8 +54,7 @@ def make_head(name: str, *, channels: int, size: Size, group: Group, **options: 
         options: Keyword arguments of the head's class.
     """
     if name not in HEADS:
-        near = difflib.get_close_matches(name, HEADS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, HEADS)
         raise ConfigError(f"no head {name!r}; {hint}there are {', '.join(HEADS)}")
     if channels < 1:
         raise ConfigError(f"make_head: channels must be at least 1, got {channels}")

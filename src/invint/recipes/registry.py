@@ -1,12 +1,11 @@
 """The recipes by name."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.recipes import digits, rotmnist, wide
 from invint.recipes.recipe import Recipe
 
@@ -67,6 +66,5 @@ def find_recipe(name: str) -> Recipe:
         from invint.recipes.files import read_recipe  # reads bases from this registry
 
         return read_recipe(Path(name))
-    near = difflib.get_close_matches(name, RECIPES, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, RECIPES)
     raise ConfigError(f"no recipe {name!r}; {hint}`invint recipes` lists all")

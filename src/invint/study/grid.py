@@ -1,11 +1,10 @@
 """Studies: the paper's tables as grids of recipes, sizes and seeds."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import with_choices
 from invint.recipes.recipe import DataChoice
@@ -123,8 +122,7 @@ class Cell:
 def find_study(name: str) -> Study:
     """Return a study by its name."""
     if name not in STUDIES:
-        near = difflib.get_close_matches(name, STUDIES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, STUDIES)
         raise ConfigError(f"no study {name!r}; {hint}there are {', '.join(STUDIES)}")
     return STUDIES[name]
 
@@ -175,8 +173,7 @@ def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
     for name in only:
         if name not in known:
             variants = ", ".join(each.partition("/")[2] for each in study.recipes)
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, known)
             raise ConfigError(f"--only {name}: no such recipe; {hint}the study has {variants}")
     return [name for name in study.recipes if not only or name in {known[each] for each in only}]
 

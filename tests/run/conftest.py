@@ -51,6 +51,10 @@ class Noting(Watch):
         self.ends += 1
 
 
+class Stop(Exception):
+    """Raised in the middle of a run: as sudden as a kill, as far as the folder goes."""
+
+
 class TinyRun:
     """A recipe of twenty steps in a folder of its own."""
 
@@ -73,6 +77,17 @@ class TinyRun:
         execution = execution or Execution(device="cpu", threads=1)
         train_run(self.recipe, seed=seed, runs=self.runs, execution=execution, watch=self.watch)
         return self.watch
+
+    def stop(self, *steps: int) -> None:
+        """Train until a step and stop there; then go on until the next."""
+        for last in steps:
+
+            def after(step: int, last: int = last) -> None:
+                if step >= last:
+                    raise Stop
+
+            with pytest.raises(Stop):
+                self.train(after=after)
 
     def outcome(self, seed: int = 0) -> dict[str, Any]:
         """Everything in the folder, times aside."""

@@ -30,21 +30,6 @@ Outcome = dict[str, Any]
 pytestmark = pytest.mark.slow
 
 
-class Stop(Exception):
-    """Raised in the middle of a run: as sudden as a kill, as far as the folder goes."""
-
-
-def stop_at(steps: list[int]) -> Callable[[int], None]:
-    """Raise `Stop` when each of these steps is reached for the first time."""
-
-    def after(step: int) -> None:
-        if steps and step >= steps[0]:
-            steps.pop(0)
-            raise Stop
-
-    return after
-
-
 def test_a_run_leaves_what_the_folder_promises(tiny: Tiny) -> None:
     run = tiny("digits/pooling", "data.test_turns=2", "train.class_weights=true")
     watch = run.train(seed=3)
@@ -117,11 +102,8 @@ def test_stopping_anywhere_and_going_on_ends_in_the_same_bits(
     tiny: Tiny, undisturbed: Outcome, stops: list[int]
 ) -> None:
     broken = tiny()
-    after = stop_at(list(stops))
-    for _ in stops:
-        with pytest.raises(Stop):
-            broken.train(after=after)
-    assert broken.train(after=after).results
+    broken.stop(*stops)
+    assert broken.train().results
     assert broken.outcome() == undisturbed
 
 
@@ -130,11 +112,8 @@ def test_without_a_checkpoint_a_run_begins_anew(
     tiny: Tiny, undisturbed: Outcome, stops: list[int]
 ) -> None:
     broken = tiny()
-    after = stop_at(list(stops))
-    for _ in stops:
-        with pytest.raises(Stop):
-            broken.train(after=after)
-    assert broken.train(after=after).began == [0]
+    broken.stop(*stops)
+    assert broken.train().began == [0]
     assert broken.outcome() == undisturbed
 
 
@@ -143,11 +122,8 @@ def test_the_best_weights_are_the_same_after_a_stop(tiny: Tiny) -> None:
     choices = ("data.validation=0.25", "train.lr=0.05")
     whole, broken = (tiny("digits/pooling", *choices, place=place) for place in ("a", "b"))
     watch = whole.train()
-    after = stop_at([6, 11, 20])
-    for _ in range(3):
-        with pytest.raises(Stop):
-            broken.train(after=after)
-    broken.train(after=after)
+    broken.stop(6, 11, 20)
+    broken.train()
     assert broken.outcome() == whole.outcome()
     errors = [entry["validation_error"] for entry in watch.entries]
     result = watch.results[0]
@@ -163,8 +139,7 @@ def test_the_best_weights_are_the_same_after_a_stop(tiny: Tiny) -> None:
 def test_monomials_whose_exponents_became_negative_can_be_gone_on_with(tiny: Tiny) -> None:
     choices = ("train.lr=0.3", "selection.method=none", "selection.start=4", "selection.steps=[]")
     run = tiny("digits/monomials", *choices)
-    with pytest.raises(Stop):
-        run.train(after=stop_at([19]))
+    run.stop(19)
     assert run.train().began == [18]
     state = load_file(run.folder() / "model.safetensors")
     assert any((each < 0).any() for name, each in state.items() if name.endswith("exponents"))
@@ -243,8 +218,7 @@ def test_a_second_signal_stops_at_once(tiny: Tiny) -> None:
 
 def test_whoever_looks_on_is_told_of_the_end_however_it_comes(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     assert run.watch.ends == 1
     assert run.train().ends == 1
 
@@ -265,8 +239,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
     tiny: Tiny, undisturbed: Outcome, damage: str
 ) -> None:
     damaged = tiny()
-    with pytest.raises(Stop):
-        damaged.train(after=stop_at([9]))
+    damaged.stop(9)
     last = damaged.folder() / "last.safetensors"
     content = bytearray(last.read_bytes())
     if damage == "cut":
@@ -286,8 +259,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
 @pytest.mark.usefixtures("frequent_checkpoints")
 def test_two_damaged_checkpoints_mean_a_new_start(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([9]))
+    run.stop(9)
     for name in ("last.safetensors", "previous.safetensors"):
         (run.folder() / name).write_bytes(b"")
     watch = run.train()
@@ -306,8 +278,7 @@ def test_drafts_of_a_killed_process_are_cleared_away(tiny: Tiny) -> None:
 
 def test_a_data_set_that_changed_is_refused(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     path = run.folder() / "subset.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"fingerprint": "other"}))
     with pytest.raises(RunError, match="the data set has changed since the run began; put it back"):
@@ -316,8 +287,7 @@ def test_a_data_set_that_changed_is_refused(tiny: Tiny) -> None:
 
 def test_a_run_of_another_version_is_refused(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     path = run.folder() / "recipe.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
     with pytest.raises(RunError, match="format 2, this invint reads 1; go on with the version"):
@@ -326,8 +296,7 @@ def test_a_run_of_another_version_is_refused(tiny: Tiny) -> None:
 
 def test_another_library_or_machine_is_noted(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     path = run.folder() / "environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"torch": "1.0", "processes": 2}))
     assert run.train().notes == [
@@ -339,8 +308,7 @@ def test_another_library_or_machine_is_noted(tiny: Tiny) -> None:
 
 def test_a_run_goes_on_with_its_own_number_of_threads(tiny: Tiny) -> None:
     run, seen = tiny(), set[int]()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     with pytest.raises(ConfigError, match="the run began with threads 1, got 2"):
         run.train(execution=Execution(threads=2))
     before = torch.get_num_threads()
@@ -353,8 +321,7 @@ def test_a_run_goes_on_with_its_own_number_of_threads(tiny: Tiny) -> None:
 
 def test_an_environment_that_was_never_written_is_decided_anew(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([1]))
+    run.stop(1)
     for name in ("environment.json", "subset.json"):
         (run.folder() / name).unlink()
     run.train()
@@ -377,8 +344,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny: Tiny) -> None:
 @pytest.mark.usefixtures("frequent_checkpoints")
 def test_weights_that_are_no_numbers_are_never_saved(tiny: Tiny) -> None:
     run = tiny()
-    with pytest.raises(Stop):
-        run.train(after=stop_at([3]))
+    run.stop(3)
     from invint.run import training
 
     def spoil(self: training.Run, step: int) -> float:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import io
-import struct
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import httpx
 import torch
 from PIL import Image
 from starlette.types import ASGIApp
+from written_pictures import chunk, png
 
 from invint import create_model
 from invint.export import ModelCard, export_model
@@ -52,16 +52,7 @@ def picture(side: int = 20, mode: str = "L", format: str = "PNG") -> bytes:
 
 def bomb(side: int) -> bytes:
     """Return a small PNG file that claims to be an enormous image."""
-    content = [
-        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)),
-        (b"IDAT", zlib.compress(bytes(1_000_000))),
-        (b"IEND", b""),
-    ]
-    chunks = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in content
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    return png(side, side, chunk(b"IDAT", zlib.compress(bytes(1_000_000))))
 
 
 def base64_of(data: bytes) -> str:

@@ -4,9 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from written_pictures import write_noise
 
 from invint.cli import main
 
@@ -19,14 +18,7 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder with a bad file."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (tmp_path / "sets" / "two" / name).mkdir(parents=True)
-        for number in range(10):
-            pixels = random.integers(0, 256, (24, 24), dtype=np.uint8)
-            Image.fromarray(pixels).save(f"sets/two/{name}/{number}.png")
-    Path("sets/two/a/bad.png").touch()
-    return "folder:sets/two"
+    return f"folder:{write_noise(Path('sets/two'))}"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from written_pictures import chunk, png
 
 from invint.data.folder import load_folder
 from invint.data.scan import scan
@@ -25,15 +26,6 @@ def encoded(kind: str, **options: object) -> bytes:
     file = io.BytesIO()
     Image.fromarray(NOISE).save(file, kind, **options)
     return file.getvalue()
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png(width: int, height: int, *chunks: bytes, colour: int = 0) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + chunk(b"IEND", b"")
 
 
 def bmp(width: int, height: int) -> bytes:

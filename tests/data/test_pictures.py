@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import struct
 import zlib
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from written_pictures import chunk, png
 
 from invint.data import pictures
 from invint.data.pictures import read_picture, shown
@@ -25,17 +25,6 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """Write a PNG byte by byte."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def as_pixels(array: NDArray[np.generic]) -> torch.Tensor:
@@ -122,7 +111,7 @@ def test_sixteen_bits_survive_a_change_of_size() -> None:
 
 def test_colour_of_sixteen_bits_is_read_as_eight_and_known_to_be() -> None:
     rows = b"".join(b"\0" + b"\x12\x34" * 3 * 4 for _ in range(4))
-    data = png(4, 4, 16, 2, rows)
+    data = png(4, 4, chunk(b"IDAT", zlib.compress(rows)), depth=16, colour=2)
     assert values(read_picture(data)) == {0x12}
     assert pictures.loses_depth(pictures.open_picture(data))
     assert not pictures.loses_depth(pictures.open_picture(encoded(Image.fromarray(COLOURS), "PNG")))
@@ -233,9 +222,9 @@ def refused(data: bytes) -> str:
         (b"BM", "picture: has a damaged BMP header ("),
         (b"II*\0", "picture: has a damaged TIFF header ("),
         (b"RIFF\0\0\0\0WEBP", "picture: has a damaged WebP header ("),
-        (png(8, 8, 8, 0, b"\0" * 20), "picture: is damaged or cut off ("),
+        (png(8, 8, chunk(b"IDAT", zlib.compress(bytes(20)))), "picture: is damaged or cut off ("),
         (
-            png(100_000, 100_000, 8, 0, b""),
+            png(100_000, 100_000),
             "picture: has 100,000 x 100,000 pixels, more than 67,108,864; shrink it",
         ),
         (

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from written_pictures import write_noise
 
 from invint.errors import ConfigError
 from invint.recipes import find_recipe
@@ -16,14 +15,7 @@ from invint.run.building import Images, chosen_data
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    random = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (tmp_path / "set" / name).mkdir(parents=True)
-        for number in range(10):
-            pixels = random.integers(0, 256, (24, 24), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "set" / name / f"{number}.png")
-    (tmp_path / "set" / "a" / "bad.png").touch()
-    return tmp_path / "set"
+    return write_noise(tmp_path / "set")
 
 
 def test_the_options_of_a_folder_are_choices_of_a_recipe(pictures: Path) -> None:

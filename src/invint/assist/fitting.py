@@ -39,7 +39,7 @@ from invint.errors import ConfigError, DataError, InvintError
 from invint.export import export_model, load_network
 from invint.files import write_whole
 from invint.report import write_report
-from invint.report.networks import WEIGHTS, measure_turns
+from invint.report.networks import measure_turns, weights_of
 from invint.run import Execution, Watch, train_run
 from invint.study.records import RunRecord, read_run
 
@@ -289,9 +289,7 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
     if note:
         sections[-1][1].append(f"The scan of the folder warns: {note}.")
     files = {"safetensors": out / "model.safetensors", "onnx": out / "model.onnx"}
-    if findings.best.folder is None:
-        raise ConfigError(f"{findings.best.recipe}: read from a record, which holds no network")
-    network, card = load_network(findings.best.folder / WEIGHTS)
+    network, card = load_network(weights_of(findings.best))
     for kind in ("safetensors", "onnx"):
         try:
             export_model(network, files[kind], card)

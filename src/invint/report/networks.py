@@ -32,15 +32,20 @@ def load_network(run: RunRecord) -> Network:
     Raises:
         ConfigError: Its file is gone or damaged.
     """
-    if run.folder is None:
-        raise ConfigError(f"{run.recipe}: read from a record, which holds no network")
-    path = run.folder / WEIGHTS
+    path = weights_of(run)
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
     try:
         return export.load_network(path)[0]
     except ConfigError as error:
         raise ConfigError(f"{path}: damaged, or not the network of a run ({error})") from error
+
+
+def weights_of(run: RunRecord) -> Path:
+    """Return where the trained network of a run is, unless the run is known from a record only."""
+    if run.folder is None:
+        raise ConfigError(f"{run.recipe}: read from a record, which holds no network")
+    return run.folder / WEIGHTS
 
 
 def turning_filter(network: Network) -> tuple[Group, Tensor] | None:

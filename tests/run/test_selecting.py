@@ -125,7 +125,8 @@ def test_what_least_squares_chose_is_what_is_shown_and_trained(tiny: Tiny) -> No
 
 def test_the_learning_rate_starts_anew_with_the_exchanged_monomials(tiny: Tiny) -> None:
     """Pre-training ends in step 8.125 of 6.25 an epoch, that is after eight steps."""
-    run = tiny("digits/monomials-lse", *EXCHANGED)
+    smooth = ["train.decay=exponential", "train.lr_decay=0.3", "train.lr_decay_epochs=10"]
+    run = tiny("digits/monomials-lse", *EXCHANGED, *smooth)
     watch = run.train()
     rates = {entry["step"]: entry["lr"] for entry in watch.entries if "event" not in entry}
     for step, rate in rates.items():

@@ -75,7 +75,8 @@ def test_the_result_is_that_of_the_network_in_the_folder(tiny: Tiny) -> None:
 
 def test_the_log_counts_nominal_epochs(tiny: Tiny) -> None:
     """Forty images, but an epoch is a pass over all 1,000, scaled by 0.08: five steps of 16."""
-    run = tiny()
+    smooth = ["train.decay=exponential", "train.lr_decay=0.3", "train.lr_decay_epochs=10"]
+    run = tiny("digits/local-ws", *smooth)
     watch = run.train()
     assert [entry["epoch"] for entry in watch.entries] == [1, 2, 3, 4]
     assert [entry["step"] for entry in watch.entries] == [5, 10, 15, 20]

@@ -3,6 +3,7 @@
 # make test   check, every slow test, and the documentation
 PYTHON ?= python3
 PY := .venv/bin/python
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
 STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
 
 .PHONY: demo check test lint docs browser figures bench clean
@@ -12,12 +13,12 @@ demo: $(STAMP)
 		--jobs 2 --threads 1 --runs demo/runs --report demo/report.html
 
 check: lint
-	$(PY) -m pytest -m "not slow and not unchecked and not gpu"
-	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked and not slow and not gpu"
+	$(PYTEST) -m "not slow and not unchecked and not gpu"
+	INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked and not slow and not gpu"
 
 test: lint docs browser
-	$(PY) -m pytest -m "not unchecked" --durations=5
-	INVINT_SHAPE_CHECKS=0 $(PY) -m pytest -m "unchecked" --durations=5
+	$(PYTEST) -m "not unchecked" --durations=5
+	INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked" --durations=5
 
 lint: $(STAMP)
 	$(PY) -m ruff format --check .

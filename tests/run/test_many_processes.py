@@ -32,6 +32,7 @@ TINY = [
     "--set=train.epochs=4",
     "--set=train.class_weights=true",
     "--set=train.optimizer=sgd",  # Adam would make steps of gradients that are rounding alone
+    "--set=train.lr=3e-3",  # large steps would magnify it
     "--set=data.validation=0.25",
 ]
 TOGETHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "invint"]
@@ -65,8 +66,12 @@ def test_two_processes_end_where_one_does(tmp_path: Path) -> None:
     assert [entry["step"] for entry in log(both)] == [2, 2, 4, 4, 6, 8]
     for mine, other in zip(log(alone), log(both), strict=True):
         assert mine.get("kept") == other.get("kept")
-        for term in () if "event" in mine else ("loss", "cross_entropy", "elastic", "error", "lr"):
+        if "event" in mine:
+            continue
+        for term in ("loss", "cross_entropy", "elastic", "lr"):
             assert other[term] == pytest.approx(mine[term], rel=1e-3, abs=1e-5), term
+        one = 1 / 32  # of the images of an epoch, whose logits may be as good as equal
+        assert other["error"] == pytest.approx(mine["error"], abs=one)
     first, second = (load_file(folder / "model.safetensors") for folder in (alone, both))
     assert list(first) == list(second)
     for name, tensor in first.items():

@@ -16,6 +16,7 @@ PINNED = [
 ]
 SPLIT = ("0a61d60874ccf0ee", "e857e6193db3a437")
 GROUPED = "f8a3737ce9dc304c"
+MIXED = [(80, "99ff8408892d6244"), (140, "e9a699c7c68c2641"), (250, "c61808ba7b5fc152")]
 
 
 def labels_of(counts: list[int]) -> Tensor:
@@ -46,6 +47,13 @@ def test_splits_are_what_they_were() -> None:
 def test_grouped_subsets_are_what_they_were() -> None:
     groups = torch.arange(1000) // 7
     assert index_hash(subset(in_turn(1000), 200, 3, name="slides", groups=groups)) == GROUPED
+
+
+@pytest.mark.parametrize(("size", "expected"), MIXED)
+def test_subsets_of_groups_of_several_classes_are_what_they_were(size: int, expected: str) -> None:
+    groups = torch.arange(280).square() % 113
+    labels = labels_of([130, 90, 31, 29])
+    assert index_hash(subset(labels, size, 5, name="slides", groups=groups)) == expected
 
 
 def test_the_hash_sees_numbers_and_order() -> None:

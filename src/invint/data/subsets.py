@@ -18,6 +18,7 @@ from torch import Tensor
 from invint.errors import ConfigError, DataError
 
 Numbers = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max  # of a class without units left
 
 
 def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
@@ -137,36 +138,43 @@ def _in_order(
     at least one (the windows and the rule are those of fair scheduling: Baruah et al. 1996).
     """
     kinds, labels = np.unique(labels, return_inverse=True)
-    counts = np.bincount(labels)
+    counts, total = np.bincount(labels).tolist(), len(labels)
     queues = _queues(labels, units, key)
     favoured = np.argsort(random_words(len(kinds), *key, "classes"), kind="stable")
-    taken = np.zeros_like(counts)
+    ties = np.argsort(favoured).tolist()
+    taken = [0] * len(kinds)
+    starts, due = np.zeros(len(kinds), np.int64), np.full(len(kinds), NEVER)
 
     def take(kind: int) -> Numbers:
         unit = queues[kind].popleft()
-        np.add.at(taken, labels[unit], 1)
+        for each in labels[unit].tolist():
+            taken[each] += 1
+            starts[each] = taken[each] * total // counts[each]
+            last = -(-(taken[each] + 1) * total // counts[each])
+            due[each] = last * len(kinds) + ties[each] if queues[each] else NEVER
         return unit
 
     for kind in favoured.tolist():
         if not taken[kind] and queues[kind]:
             yield take(kind)
-    total = int(counts.sum())
-    ties = np.argsort(favoured)
-    while taken.sum() < total:
-        waiting = np.array([bool(queue) for queue in queues])
-        due = (-(-(taken + 1) * total // counts)) * len(kinds) + ties
-        open_ = waiting & (taken * total < (taken.sum() + 1) * counts)
-        candidates = open_ if open_.any() else waiting
-        yield take(int(np.where(candidates, due, np.iinfo(np.int64).max).argmin()))
+    while (done := sum(taken)) < total:
+        candidates = np.where(starts <= done, due, NEVER)
+        if candidates.min() == NEVER:
+            candidates = due
+        yield take(int(candidates.argmin()))
 
 
 def _queues(
     labels: Numbers, units: Sequence[Numbers], key: tuple[str, str, int]
 ) -> list[deque[Numbers]]:
     """Return the units of each class in random order; a unit is of its most frequent class."""
-    owners = [int(np.bincount(labels[unit]).argmax()) for unit in units]
+    if len(units) == len(labels):
+        owners = labels[np.concatenate(units)].tolist()
+    else:
+        owners = [int(np.bincount(labels[unit]).argmax()) for unit in units]
     queues: list[deque[Numbers]] = [deque() for _ in range(labels.max() + 1)]
-    for number in np.argsort(random_words(len(units), *key, "images"), kind="stable"):
+    order = np.argsort(random_words(len(units), *key, "images"), kind="stable")
+    for number in order.tolist():
         queues[owners[number]].append(units[number])
     return queues
 

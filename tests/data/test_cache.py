@@ -195,6 +195,44 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     assert [path.name for path in place.iterdir()] == ["lock"]
 
 
+def test_a_failure_to_reach_the_disk_is_not_lost_on_the_way(
+    root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells of it once: the flush at the end succeeds."""
+    flush, failures = os.fsync, [OSError(5, "Input/output error")]
+
+    def failing_once(descriptor: int) -> None:
+        if failures:
+            raise failures.pop()
+        flush(descriptor)
+
+    monkeypatch.setattr(cache, "FLUSHED", 1)
+    monkeypatch.setattr(os, "fsync", failing_once)
+    with pytest.raises(DataError, match=r"cannot keep decoded pictures \(input/output error\)"):
+        load_folder(root, cache=place)
+    assert [path.name for path in place.iterdir()] == ["lock"]
+
+
+def test_writing_to_the_disk_begins_while_more_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    flush = os.fsync
+
+    def counting(descriptor: int) -> None:
+        flushed.append(descriptor)
+        flush(descriptor)
+
+    monkeypatch.setattr(cache, "FLUSHED", 2 * 32 * 4 * 4 * 3)
+    monkeypatch.setattr(os, "fsync", counting)
+    with cache._draft(tmp_path, Shape(4, 3, False), 100) as rows:
+        for start in (0, 32, 64):
+            rows.put(start, rows.black(32))
+        assert len(rows.flushes) == 1
+    assert len(flushed) == 2
+    assert rows.path.stat().st_size == rows.begin + 100 * rows.row_bytes
+
+
 def test_an_interrupt_leaves_nothing(root: Path, place: Path) -> None:
     def interrupt(*_: int) -> None:
         raise KeyboardInterrupt

@@ -25,6 +25,7 @@ from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
+from invint.data.layout import Entry
 from invint.data.pictures import (
     DEEP,
     GREY,
@@ -41,9 +42,9 @@ from invint.files import flush_folder, write_whole
 FORMAT = 1  # of the manifest; another number, another cache
 SAMPLE = 256  # headers read to guess the shape before everything is decoded
 CHUNK, CHUNK_BYTES = 32, 2**22  # most pictures and most bytes one thread decodes at a time
+FLUSHED = 2**26  # bytes after which writing to the disk begins, while more is decoded
 LADDER = (16, 24, 32, 48, 64, 96)  # sides for folders in which no size prevails
 
-Stamp = tuple[str, int, int]  # path, size, time of the last change
 Arrange = Callable[[Sequence["Seen"]], list[list[int]]]
 Progress = Callable[[int, int], None]
 
@@ -72,6 +73,9 @@ class Seen(NamedTuple):
     mode: str = ""
     reduced: bool = False
     problem: str = ""
+
+
+UNSEEN = Seen("", 0, 0)
 
 
 class Shape(NamedTuple):
@@ -130,7 +134,7 @@ def user_cache(root: Path, options: str) -> Path:
 
 def cached(
     root: Path,
-    files: Sequence[Stamp],
+    files: Sequence[Entry],
     arrange: Arrange,
     *,
     place: Path,
@@ -144,7 +148,7 @@ def cached(
         root: The folder.
         files: Its files as they are now.
         arrange: Sorts the good ones of the files into parts; called with what is known of each,
-            before decoding (names only) and after it.
+            before decoding (nothing yet) and after it.
         place: Folder of this cache and nothing else.
         key: Of everything `arrange` depends on: another key, another cache.
         side: Of the squares the pictures are fitted into; chosen if not given.
@@ -167,7 +171,7 @@ def cached(
 
 
 def _found(
-    place: Path, wanted: dict[str, Any], root: Path, files: Sequence[Stamp]
+    place: Path, wanted: dict[str, Any], root: Path, files: Sequence[Entry]
 ) -> Decoded | None:
     """Return what the cache holds, or nothing if it is not there, damaged or out of date."""
     try:
@@ -175,7 +179,7 @@ def _found(
         if any(manifest[name] != value for name, value in wanted.items()):
             return None
         seen = tuple(Seen(*values) for values in manifest["files"])
-        if [(one.path, one.size, one.modified) for one in seen] != list(files):
+        if len(seen) != len(files) or any(map(_changed, seen, files)):
             return None
         if any(not one.digest and os.access(root / one.path, os.R_OK) for one in seen):
             return None  # could not be read then, can be read now
@@ -186,6 +190,10 @@ def _found(
     if images.shape != (sum(map(len, manifest["parts"])), *_row(shape)):
         return None
     return Decoded(_tensor(images), seen, manifest["parts"], shape)
+
+
+def _changed(one: Seen, file: Entry) -> bool:
+    return one[:3] != (file.path, file.size, file.modified)
 
 
 def _tensor(rows: NDArray[Any]) -> Tensor:
@@ -211,7 +219,7 @@ def _locked(place: Path) -> Iterator[None]:
 
 def _build(
     root: Path,
-    files: Sequence[Stamp],
+    files: Sequence[Entry],
     arrange: Arrange,
     place: Path,
     wanted: dict[str, Any],
@@ -220,18 +228,17 @@ def _build(
     for stray in place.glob("images-*.npy"):
         if stray.name != _named_by_manifest(place):
             stray.unlink(missing_ok=True)  # of a killed writer
-    names = [Seen(*stamp) for stamp in files]
     step = max(1, len(files) // SAMPLE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, about oddities of files it can read
-        sample = [_glanced(root, one) for one in names[::step]]
+        sample = [_glanced(root, file) for file in files[::step]]
         guess = suggested_shape(sample, wanted["side"])
-        first = arrange(names)
-        images, seen = _write(root, names, first, place, guess, progress)
+        first = arrange([UNSEEN] * len(files))
+        images, seen = _write(root, files, first, place, guess, progress)
         shape = suggested_shape(seen, wanted["side"])
         if shape != guess:
             images.unlink()
-            images, seen = _write(root, names, first, place, shape, progress)
+            images, seen = _write(root, files, first, place, shape, progress)
     parts = arrange(seen)
     images = _reordered(images, _joined(first), _joined(parts))
     manifest = {
@@ -261,35 +268,35 @@ def _named_by_manifest(place: Path) -> str:
         return ""
 
 
-def _glanced(root: Path, one: Seen) -> Seen:
+def _glanced(root: Path, file: Entry) -> Seen:
     """Look at the header of a file."""
     try:
-        image = open_picture(read_bytes(f"{root}/{one.path}")[0])
+        image = open_picture(read_bytes(f"{root}/{file.path}")[0])
     except DataError as error:
-        return one._replace(problem=str(error))
-    return one._replace(width=image.width, height=image.height, mode=image.mode)
+        return UNSEEN._replace(problem=str(error))
+    return UNSEEN._replace(width=image.width, height=image.height, mode=image.mode)
 
 
-def _looked(root: Path, one: Seen, shape: Shape) -> tuple[Seen, Pixels | None]:
+def _looked(root: Path, file: Entry, shape: Shape) -> tuple[Seen, Pixels | None]:
     """Read a file once: its hash and its pixels come from the same bytes."""
-    digest = ""
+    path, digest = file.path, ""
     try:
-        data, found = read_bytes(f"{root}/{one.path}")
+        data, found = read_bytes(f"{root}/{path}")
         digest = hashlib.sha256(data).hexdigest()[:32]
-        image = open_picture(data, suffix(one.path))
+        image = open_picture(data, suffix(path))
         (width, height), mode, reduced = image.size, image.mode, loses_depth(image)
         pixels = decode(
             image, side=shape.side, channels=shape.channels, sixteen_bit=shape.sixteen_bit
         )
     except DataError as error:
-        return one._replace(digest=digest, problem=str(error)), None
-    stamp = (one.path, found.st_size, found.st_mtime_ns)
+        return Seen(path, file.size, file.modified, digest, problem=str(error)), None
+    stamp = (path, found.st_size, found.st_mtime_ns)
     return Seen(*stamp, digest, width, height, mode, reduced), pixels
 
 
 def _write(
     root: Path,
-    names: Sequence[Seen],
+    files: Sequence[Entry],
     parts: list[list[int]],
     place: Path,
     shape: Shape,
@@ -297,9 +304,9 @@ def _write(
 ) -> tuple[Path, list[Seen]]:
     """Decode all files in the order of the parts into rows; a row of a bad file stays black."""
     order = _joined(parts)
-    seen, done = list(names), 0
+    seen, done = [UNSEEN] * len(files), 0
     with _draft(place, shape, len(order)) as rows:
-        for some in _in_threads(root, [names[number] for number in order], rows):
+        for some in _in_threads(root, [files[number] for number in order], rows):
             for one in some:
                 seen[order[done]] = one
                 done += 1
@@ -308,15 +315,15 @@ def _write(
     return rows.path, seen
 
 
-def _in_threads(root: Path, names: Sequence[Seen], rows: "_Rows") -> Iterator[list[Seen]]:
+def _in_threads(root: Path, files: Sequence[Entry], rows: "_Rows") -> Iterator[list[Seen]]:
     """Decode in threads, in order, only a few chunks ahead of who takes them."""
     size = rows.at_once(CHUNK)
     workers = min(processors(), 16)
     ahead: deque[Future[list[Seen]]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:
-        for start in range(0, len(names), size):
-            ahead.append(pool.submit(_chunk, root, names[start : start + size], rows, start))
+        for start in range(0, len(files), size):
+            ahead.append(pool.submit(_chunk, root, files[start : start + size], rows, start))
             if len(ahead) > 2 * workers:
                 yield ahead.popleft().result()
         while ahead:
@@ -325,12 +332,12 @@ def _in_threads(root: Path, names: Sequence[Seen], rows: "_Rows") -> Iterator[li
         pool.shutdown(cancel_futures=True)
 
 
-def _chunk(root: Path, some: Sequence[Seen], rows: "_Rows", start: int) -> list[Seen]:
+def _chunk(root: Path, some: Sequence[Entry], rows: "_Rows", start: int) -> list[Seen]:
     """Decode a few files into as many rows; whole chunks are written, as each write has a price."""
     block = rows.black(len(some))
     looked = []
-    for row, one in zip(block, some, strict=True):
-        found, pixels = _looked(root, one, rows.shape)
+    for row, file in zip(block, some, strict=True):
+        found, pixels = _looked(root, file, rows.shape)
         if pixels is not None:
             row[:] = pixels
         looked.append(found)
@@ -349,7 +356,9 @@ class _Rows:
     def __init__(self, file: IO[bytes], path: Path, shape: Shape, count: int) -> None:
         self.file, self.path, self.shape = file, path, shape
         self.kind = np.dtype(np.uint16 if shape.sixteen_bit else np.uint8)
-        self.lock = threading.Lock()
+        self.lock, self.flusher = threading.Lock(), ThreadPoolExecutor(1)
+        self.flushes: list[Future[None]] = []
+        self.unflushed = 0
         whole = (count, *_row(shape))
         np.lib.format.write_array_header_1_0(
             file, {"descr": self.kind.str, "fortran_order": False, "shape": whole}
@@ -370,6 +379,15 @@ class _Rows:
         with self.lock:
             self.file.seek(self.begin + start * self.row_bytes)
             self.file.write(rows.data)
+            self.unflushed += rows.nbytes
+            if self.unflushed >= FLUSHED:
+                self.flush()
+
+    def flush(self) -> None:
+        """Begin to bring everything that was put so far to the disk."""
+        self.file.flush()
+        self.flushes.append(self.flusher.submit(os.fsync, self.file.fileno()))
+        self.unflushed = 0
 
 
 @contextlib.contextmanager
@@ -378,9 +396,14 @@ def _draft(place: Path, shape: Shape, count: int) -> Iterator[_Rows]:
     descriptor, name = tempfile.mkstemp(dir=place, prefix="images-", suffix=".npy")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            yield _Rows(file, Path(name), shape, count)
-            file.flush()
-            os.fsync(file.fileno())
+            rows = _Rows(file, Path(name), shape, count)
+            try:
+                yield rows
+                rows.flush()
+                for each in rows.flushes:  # the system tells of a failure once, to any one of them
+                    each.result()
+            finally:
+                rows.flusher.shutdown(cancel_futures=True)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -218,7 +218,7 @@ def examine(
     plan = _Plan(layout, seed, test_share)
     decoded = cached(
         layout.root,
-        [(entry.path, entry.size, entry.modified) for entry in layout.entries],
+        layout.entries,
         plan.arrange,
         place=cache or user_cache(layout.root, f"{layout.kind} {side} {seed} {test_share}"),
         key=plan.key,
@@ -242,8 +242,8 @@ class _Plan:
     @property
     def key(self) -> str:
         """Hash of everything the plan depends on."""
-        told = [(e.path, e.label, e.split, e.group) for e in self.layout.entries]
-        text = repr((told, self.layout.classes, self.seed, self.share))
+        told = ", ".join(repr(entry[:4]) for entry in self.layout.entries)
+        text = f"([{told}], {self.layout.classes}, {self.seed}, {self.share})"
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
     def arrange(self, seen: Sequence[Seen]) -> list[list[int]]:
@@ -342,11 +342,12 @@ def _summary(path: Path, plan: _Plan, decoded: Decoded) -> Scan:
 
 def _copies(seen: Sequence[Seen]) -> list[list[int]]:
     """Return the numbers of good pictures that are the same byte for byte, in sets."""
-    same = defaultdict(list)
+    times = Counter(one.digest for one in seen if not one.problem)
+    same: dict[str, list[int]] = {digest: [] for digest, count in times.items() if count > 1}
     for number, one in enumerate(seen):
-        if not one.problem:
+        if not one.problem and one.digest in same:
             same[one.digest].append(number)
-    return [numbers for numbers in same.values() if len(numbers) > 1]
+    return list(same.values())
 
 
 def _paths(seen: Sequence[Seen], sets: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:

@@ -1,6 +1,7 @@
 """A folder of pictures through the commands, with the options of folders."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -38,14 +39,26 @@ def test_what_comes_after_training_reads_the_folder_as_the_run_did(
     assert len(printed) == 1
     assert "1 bad file(s): a/bad.png: is empty." in printed[0]
     assert run(monkeypatch, *train, *OPTIONS) == 0
-    (result,) = Path("runs").glob("*/*/*/*/result.json")
+    (result,) = Path("runs").absolute().glob("*/*/*/*/result.json")
     folder = str(result.parent)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    absolute = ("train", "digits/cnn", "--data", f"folder:{Path('../sets/two').resolve()}")
+    again = (*absolute, *TINY.split(), *OPTIONS, "--runs=../runs")
+    capsys.readouterr()
+    assert run(monkeypatch, *again, "--json") == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first == {
+        "event": "note",
+        "text": f"{os.path.relpath(folder)} is complete; nothing to do",
+    }
     kept = json.loads(result.read_text())
     assert (kept["train_images"], kept["test_images"]) == (10, 10)
     capsys.readouterr()
     assert run(monkeypatch, "evaluate", folder, "--json") == 0
     assert json.loads(capsys.readouterr().out)["error"] == kept["error"]
-    assert run(monkeypatch, "evaluate", folder, "--data", pictures, "--skip-bad") == 0
+    other = pictures.replace(":", ":../")
+    assert run(monkeypatch, "evaluate", folder, "--data", other, "--skip-bad") == 0
     assert run(monkeypatch, "audit", folder, "--images=4", "--every=90") == 0
     assert run(monkeypatch, "report", folder, "--out", "report.html") == 0
     assert "no such folder" not in Path("report.html").read_text()

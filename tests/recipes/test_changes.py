@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ BASE = find_recipe("digits/monomials")
         ("data.augment=", ()),
         ("data.augment=flip,rotate", ("flip", "rotate")),
         ('data.augment=["crop"]', ("crop",)),
-        ("data.name=folder:a=b,c", "folder:a=b,c"),
+        ("data.name=folder:/a=b,c", "folder:/a=b,c"),
         ("data.name=12", "12"),
         ("model.group=D4", "D4"),
         ("model.widths=4,6,8", (4, 6, 8)),
@@ -137,6 +138,56 @@ def test_the_hash_does_not_depend_on_how_a_number_is_written() -> None:
     assert changed(BASE, ["train.lr_decay_epochs=9"]).hash == BASE.hash
     assert changed(BASE, ["train.lr_decay_epochs=9.0"]).hash == BASE.hash
     assert len(BASE.hash) == 12
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user is: a folder, a file, and a link to each."""
+    place = tmp_path / "home"
+    (place / "set" / "sub").mkdir(parents=True)
+    (place / "set" / "own.npz").touch()
+    (place / "link").symlink_to("set")
+    (place / "link.npz").symlink_to("set/own.npz")
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("folder:set", "set"),
+        ("folder:./set/", "set"),
+        ("folder:../home/set", "set"),
+        ("folder:set/sub/..", "set"),
+        ("folder:link", "set"),
+        ("folder:~/set", "set"),
+        ("folder:.", ""),
+        ("folder:nowhere/", "nowhere"),
+        ("folder:~nobody-at-all/set", "~nobody-at-all/set"),
+        ("arrays:set/own.npz", "set/own.npz"),
+        ("arrays:link/own.npz", "set/own.npz"),
+        ("arrays:link.npz", "link.npz"),
+    ],
+)
+def test_one_place_is_one_choice_however_it_is_named(name: str, place: str, home: Path) -> None:
+    absolute = f"{name.partition(':')[0]}:{home / place}"
+    found, same = (changed(BASE, [f"data.name={each}"]) for each in (name, absolute))
+    assert found.data.name == same.data.name == absolute
+    assert found.hash == same.hash
+
+
+def test_a_path_is_not_looked_for_where_one_goes_later(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = changed(BASE, ["data.name=folder:set"])
+    monkeypatch.chdir(home.parent)
+    assert dataclasses.replace(found, name="x").data == found.data
+
+
+@pytest.mark.parametrize("name", ["mnist", "folder:", "arrays", "mnist:set"])
+def test_other_names_stay_as_they_are(name: str) -> None:
+    assert changed(BASE, [f"data.name={name}"]).data.name == name
 
 
 def test_the_hash_does_not_depend_on_words() -> None:

@@ -4,13 +4,16 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from study.tiny_runs import place_in, tiny, weights
 
 from invint.errors import ConfigError, RunError
+from invint.recipes.changes import changed
 from invint.run import Execution
 from invint.run.folder import RunFolder
 from invint.study import cluster
@@ -94,6 +97,21 @@ def test_a_run_that_goes_on_elsewhere_is_waited_for(client: Any, tmp_path: Path)
     assert notes == [
         "digits/cnn, 50 images, seed 0: another process is at work on it; trying again later"
     ]
+
+
+@pytest.mark.slow
+def test_a_relative_path_to_data_is_found_by_workers_that_are_elsewhere(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 20, 20), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", images=pixels, labels=np.arange(60) % 3)
+    monkeypatch.chdir(tmp_path)
+    cell = tiny(size=30)
+    cell = replace(cell, recipe=changed(cell.recipe, ["data.name=arrays:own.npz"]))
+    place = replace(place_in(Path()), data_dir=Path())
+    (outcome,) = on_cluster([cell], place, address=client.scheduler.address)
+    assert outcome.problem == ""
+    assert (tmp_path / place.folder(cell) / "result.json").exists()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from invint.cli.tune import tune
+from invint.cli.tune import Tuning, tune
 from invint.errors import ConfigError, DataError
 from invint.recipes import find_recipe
 
@@ -101,6 +101,18 @@ def test_a_wrong_data_set_stops_with_its_own_line(
         invoke("digits/cnn", "--data", "digit", "--trials", 3)
     (journal,) = tmp_path.glob("tuning/digits/cnn/*/bohb.jsonl")
     assert len(journal.read_text().splitlines()) == 1  # proposed, not failed
+
+
+def test_processes_that_are_elsewhere_find_runs_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: list[Tuning] = []
+    monkeypatch.setattr(Tuning, "complete", lambda tuning, *_, **__: found.append(tuning))
+    invoke("digits/cnn", "--data", "arrays:own.npz", "--data-dir", "sets", "--runs", "trials")
+    (tuning,) = found
+    assert tuning.recipe.data.name == f"arrays:{tmp_path / 'own.npz'}"
+    assert (tuning.place.data_dir, tuning.place.runs) == (tmp_path / "sets", tmp_path / "trials")
 
 
 def test_two_tunings_of_the_same_do_not_meet(

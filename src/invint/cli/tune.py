@@ -72,7 +72,11 @@ def tune(  # noqa: PLR0913
     if threads is None and jobs > 1 and address is None:
         threads = max(1, (os.cpu_count() or 1) // jobs)
     execution = Execution(device=device, threads=threads)
-    place = Place(runs=runs.resolve(), data_dir=data_dir, execution=execution)
+    place = Place(
+        runs=runs.resolve(),
+        data_dir=None if data_dir is None else data_dir.resolve(),
+        execution=execution,
+    )
     tuning = Tuning(
         recipe=chosen,
         base=recipe if recipe in RECIPES else str(Path(recipe).resolve()),

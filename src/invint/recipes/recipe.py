@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from invint.errors import ConfigError
 from invint.train.pace import Pace
@@ -13,7 +15,8 @@ class DataChoice:
     """Which images, and what is done to them.
 
     Attributes:
-        name: A data set of the registry, or `folder:PATH` or `arrays:PATH`.
+        name: A data set of the registry, or `folder:PATH` or `arrays:PATH`; such a path is made
+            absolute, so that it is found from anywhere and one folder is one choice.
         augment: Any of `rotate`, `crop`, `flip`, `cutout`, applied in this order.
         size: Number of training images, drawn with the class ratios of the set; all by default.
         validation: Share of the training images held out to choose by; 0 for none.
@@ -32,6 +35,11 @@ class DataChoice:
     skip_bad: bool = False
     side: int | None = None
     test_share: float | None = None
+
+    def __post_init__(self) -> None:
+        kind, _, path = self.name.partition(":")
+        if path and kind in ("folder", "arrays"):
+            object.__setattr__(self, "name", f"{kind}:{_absolute(path)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +183,13 @@ class Recipe:
             epochs=self.train.epochs + self.selection.pretrain,
             scale=self.train.scale,
         )
+
+
+def _absolute(path: str) -> str:
+    """Return a path that means the same from anywhere; a link to a file stays, as it has a name."""
+    place = Path(os.path.expanduser(path))  # noqa: PTH111 - it leaves alone what it does not know
+    folder = Path(os.path.realpath(place))
+    return str(folder if folder.is_dir() else Path(os.path.realpath(place.parent), place.name))
 
 
 def _floats(value: object) -> object:

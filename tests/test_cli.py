@@ -262,7 +262,7 @@ def test_recipes_are_listed_and_shown() -> None:
             "train --scale 0",
             "Pace: images, batch size and epochs must be positive and the scale in",
         ),
-        ("train --set train.accumulate=0", "fit: expected accumulate to be 1 or more, got 0"),
+        ("train --set train.accumulate=0", "train.accumulate must be 1 or more, got 0"),
         ("train --set train.lr=-1", "optimizer: expected learning rate, momentum and weight decay"),
         ("train --set train.optimizer=lion", "no optimizer 'lion'; there are adam and sgd"),
         ("train --set train.decay=cosine", "no decay 'cosine'; there are exponential, step and"),
@@ -323,6 +323,7 @@ def test_wrong_use_is_one_line_and_status_2(
     assert message in done.err
     assert done.err.startswith("invint: ")
     assert len(done.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_option_is_status_2(command: Command) -> None:

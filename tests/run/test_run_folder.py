@@ -1,4 +1,8 @@
+import fcntl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +40,79 @@ def test_a_locked_folder_is_left_alone_until_it_is_free(tmp_path: Path) -> None:
         assert draft.exists()
     with second.locked():
         assert not draft.exists()
+
+
+def everything_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_lock_under_which_nothing_was_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with RunFolder(tmp_path / "runs" / "a" / "b").locked():
+        assert everything_below(tmp_path) == ["runs", "runs/a", "runs/a/b", "runs/a/b/lock"]
+    assert everything_below(tmp_path) == ["runs"]
+    with RunFolder(tmp_path / "runs" / "a" / "b").locked():
+        (tmp_path / "runs" / "a" / "c").mkdir()
+    assert everything_below(tmp_path) == ["runs", "runs/a", "runs/a/c"]
+
+
+def test_a_lock_under_which_something_was_written_stays(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        with folder.locked():
+            folder.write("recipe.json", {})
+        assert everything_below(folder.path) == ["lock", "recipe.json"]
+
+
+def test_a_lock_that_is_removed_before_it_is_got_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that had it was refused; both are at the same moment between two calls."""
+    folder, lock = RunFolder(tmp_path / "run"), fcntl.flock
+    before = folder.locked()
+    before.__enter__()
+
+    def late(*arguments: Any) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        before.__exit__(None, None, None)
+        assert not folder.path.exists()
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with folder.locked():
+        assert everything_below(tmp_path) == ["run", "run/lock"]
+        with pytest.raises(RunError, match="another process is at work"):
+            RunFolder(folder.path).locked().__enter__()
+
+
+def test_only_one_at_a_time_has_a_lock_that_comes_and_goes(tmp_path: Path) -> None:
+    """Each thread opens the file for itself, so that they keep one another out as processes do."""
+    inside, most, entered = threading.Semaphore(1), 4, list[int]()
+
+    def come_and_go(number: int) -> None:
+        for _ in range(150):
+            try:
+                with RunFolder(tmp_path / "some" / "run").locked():
+                    assert inside.acquire(blocking=False)
+                    entered.append(number)
+                    inside.release()
+            except RunError:
+                continue
+
+    with ThreadPoolExecutor(most) as pool:
+        list(pool.map(come_and_go, range(most)))
+    assert entered
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_folder_that_cannot_be_made_is_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError):
+        RunFolder(Path("runs")).locked().__enter__()
 
 
 def test_what_is_not_there_is_nothing_and_what_is_no_json_is_explained(tmp_path: Path) -> None:

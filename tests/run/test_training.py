@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from invint.data.registry import load_dataset
-from invint.errors import ConfigError, Interrupted, RunError
+from invint.errors import ConfigError, DataError, Interrupted, RunError
 from invint.export import load_model
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
@@ -57,6 +57,25 @@ def test_a_run_leaves_what_the_folder_promises(tiny: Tiny) -> None:
     assert sum(row["images"] for row in result["per_class"]) == 797
     wrong = sum(row["images"] * row["error"] for row in result["per_class"])
     assert wrong == pytest.approx(797 * result["error"])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "data.name=nothing",
+        "data.name=folder:nowhere",
+        "data.size=5",
+        "data.augment=fold",
+        "model.head=none-such",
+        "train.optimizer=best",
+        "train.decay=sudden",
+    ],
+)
+def test_a_choice_that_is_refused_leaves_nothing(choice: str, tiny: Tiny) -> None:
+    run = tiny("digits/local-ws", choice)
+    with pytest.raises((ConfigError, DataError)):
+        run.train()
+    assert not run.runs.exists()
 
 
 def test_the_result_is_that_of_the_network_in_the_folder(tiny: Tiny) -> None:

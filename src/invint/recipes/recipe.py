@@ -159,10 +159,13 @@ class Recipe:
             share = getattr(self.model, key)
             if share is not None and not 0 <= share <= 1:
                 raise ConfigError(f"{self.name}: model.{key} must be from 0 to 1, got {share:g}")
-        if self.data.test_turns < 1:
-            raise ConfigError(
-                f"{self.name}: data.test_turns must be 1 or more, got {self.data.test_turns}"
-            )
+        numbers = {
+            "data.test_turns": self.data.test_turns,
+            "train.accumulate": self.train.accumulate,
+        }
+        for path, number in numbers.items():
+            if number < 1:
+                raise ConfigError(f"{self.name}: {path} must be 1 or more, got {number}")
 
     @property
     def choices(self) -> dict[str, object]:

@@ -4,15 +4,17 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from invint.errors import RunError, RunLockedError
 from invint.files import write_whole
 from invint.recipes.recipe import Recipe
 
 FORMAT_VERSION = 1
+LOCK = "lock"
+TRIES = 100  # to make and lock a folder that other processes remove
 
 
 class RunFolder:
@@ -70,15 +72,51 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out until this one is done or dead."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunLockedError(
-                    f"{self.path}: another process is at work on this run; wait for it or stop it"
-                ) from error
+        """Keep other processes out until this one is done or dead.
+
+        If nothing is written into the folder meanwhile, what was made for the lock goes with it.
+        """
+        made = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        with self._lock():
             for draft in self.path.glob(".*.*"):  # left by a kill while a file was written
                 draft.unlink()
-            yield
+            try:
+                yield
+            finally:
+                self._clear(made)
+
+    def _lock(self) -> IO[str]:
+        """Return the lock's file, locked; another process may remove it until then."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = (self.path / LOCK).open("w")
+            except FileNotFoundError:
+                if not tries_left:
+                    raise
+                continue
+            if _is_ours(file, self.path / LOCK):
+                return file
+            file.close()
+            if (self.path / LOCK).exists():
+                break
+        raise RunLockedError(
+            f"{self.path}: another process is at work on this run; wait for it or stop it"
+        )
+
+    def _clear(self, made: list[Path]) -> None:
+        """Remove the lock and the folders that were made for it, unless there is more in them."""
+        with suppress(OSError):
+            if [each.name for each in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                for folder in made:
+                    folder.rmdir()
+
+
+def _is_ours(file: IO[str], path: Path) -> bool:
+    """Lock a file, and return whether that worked and it still is the one others find."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False

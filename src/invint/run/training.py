@@ -122,6 +122,8 @@ class Run:
         self.selector = Selector(recipe, images, seed)
         self.selector.check(self.pace)
         self.build(self.selector.first_head, self.selector.first_monomials())
+        self.batches = self.make_batches()
+        self.rate(0)  # like the others it refuses a wrong choice: before the first file is written
 
     @cached_property
     def pace(self) -> Pace:
@@ -286,9 +288,8 @@ class Run:
             self.save()
         return asked()
 
-    @cached_property
-    def batches(self) -> Batches:
-        """The batches of given steps."""
+    def make_batches(self) -> Batches:
+        """Return the batches of given steps."""
         return Batches(
             self.images.dataset.train,
             chosen=self.images.chosen,

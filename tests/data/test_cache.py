@@ -148,6 +148,16 @@ def test_a_file_that_becomes_readable_is_noticed(
     assert len(load_folder(root, cache=place).train) == 24
 
 
+def test_a_file_that_stays_empty_is_not_looked_at_again(
+    root: Path, place: Path, decoded: list[int]
+) -> None:
+    (root / "a" / "empty.png").touch()
+    first = load_folder(root, cache=place, skip_bad=True)
+    decoded.clear()
+    assert same(load_folder(root, cache=place, skip_bad=True), first)
+    assert decoded == []
+
+
 def cut_map(place: Path) -> None:
     (path,) = place.glob("images-*.npy")
     path.write_bytes(path.read_bytes()[:-100])

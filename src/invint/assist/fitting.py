@@ -28,8 +28,7 @@ from invint.assist.plan import (
     stopwatch,
 )
 from invint.data.arrays import load_arrays
-from invint.data.cache import Progress
-from invint.data.dataset import Dataset
+from invint.data.dataset import Dataset, Progress
 from invint.data.folder import load_folder
 from invint.data.layout import read_layout
 from invint.data.pictures import shown

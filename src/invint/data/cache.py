@@ -25,10 +25,12 @@ from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
+from invint.data.dataset import Progress
 from invint.data.layout import Entry
 from invint.data.pictures import (
     DEEP,
     GREY,
+    MAX_BYTES,
     Pixels,
     decode,
     loses_depth,
@@ -46,7 +48,6 @@ FLUSHED = 2**26  # bytes after which writing to the disk begins, while more is d
 LADDER = (16, 24, 32, 48, 64, 96)  # sides for folders in which no size prevails
 
 Arrange = Callable[[Sequence["Seen"]], list[list[int]]]
-Progress = Callable[[int, int], None]
 
 
 class Seen(NamedTuple):
@@ -181,8 +182,8 @@ def _found(
         seen = tuple(Seen(*values) for values in manifest["files"])
         if len(seen) != len(files) or any(map(_changed, seen, files)):
             return None
-        if any(not one.digest and os.access(root / one.path, os.R_OK) for one in seen):
-            return None  # could not be read then, can be read now
+        if any(_may_be_read_now(root, one) for one in seen if not one.digest):
+            return None
         images = np.load(place / manifest["images"], mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -194,6 +195,11 @@ def _found(
 
 def _changed(one: Seen, file: Entry) -> bool:
     return one[:3] != (file.path, file.size, file.modified)
+
+
+def _may_be_read_now(root: Path, one: Seen) -> bool:
+    """Whether a file that could not be read may be by now; an empty or too large one is not."""
+    return 0 < one.size <= MAX_BYTES and os.access(root / one.path, os.R_OK)
 
 
 def _tensor(rows: NDArray[Any]) -> Tensor:

@@ -4,6 +4,7 @@ Axes:  n image   c channel   h w pixel
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from invint.errors import DataError
 
 ROWS = 1024  # images hashed at once
+
+Progress = Callable[[int, int], None]  # hears how many of how many are done
 
 
 @dataclass(frozen=True, eq=False)

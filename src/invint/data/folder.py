@@ -4,8 +4,7 @@ from pathlib import Path
 
 import torch
 
-from invint.data.cache import Progress
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Part, Progress
 from invint.data.scan import PARTS, Examined, examine, refuse
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from invint.data.cache import Decoded, Progress, Seen, Shape, cached, user_cache
+from invint.data.cache import Decoded, Seen, Shape, cached, user_cache
+from invint.data.dataset import Progress
 from invint.data.layout import Bad, Entry, Layout, read_layout
 from invint.data.pictures import check_request, shown
 from invint.data.subsets import split

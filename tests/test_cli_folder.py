@@ -9,6 +9,8 @@ import pytest
 from written_pictures import write_noise
 
 from invint.cli import main
+from invint.data import cache
+from invint.run import models
 
 TINY = "--scale=0.5 --threads=1 --set=train.batch_size=8 --set=train.epochs=1 --quiet"
 OPTIONS = ("--skip-bad", "--side=20", "--test-share=0.5")
@@ -20,6 +22,15 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return f"folder:{write_noise(Path('sets/two'))}"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody looks on, and sees every fourth picture."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(cache, "CHUNK", 4)
+    monkeypatch.setattr(models, "BATCH", 4)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -63,6 +74,61 @@ def test_what_comes_after_training_reads_the_folder_as_the_run_did(
     assert run(monkeypatch, "report", folder, "--out", "report.html") == 0
     assert "no such folder" not in Path("report.html").read_text()
     assert (result.parent / "turns.json").is_file()
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("data check DATA --skip-bad", marks=pytest.mark.unchecked),
+        pytest.param("data show DATA --skip-bad", marks=pytest.mark.unchecked),
+        "train digits/cnn --data DATA",
+        "study digits --data DATA",
+        "tune digits/cnn --data DATA",
+    ],
+)
+def test_decoding_is_shown_the_first_time_only(
+    command: str, pictures: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Those that train stop at the bad file, once it was read."""
+    arguments = command.replace("DATA", pictures).split()
+    before = set(Path().iterdir())
+    for decoding in (True, False):
+        assert run(monkeypatch, *arguments) == (0 if "--skip-bad" in arguments else 2)
+        printed = capfd.readouterr()
+        assert ("/21" in printed.err) == decoding
+        assert "/21" not in printed.out
+    left = {path.name for path in set(Path().iterdir()) - before}
+    assert left <= {"cache", "folder-two.png"}
+
+
+def test_decoding_is_not_shown_where_nobody_looks_on(
+    pictures: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cache, "CHUNK", 4)
+    assert run(monkeypatch, "train", "digits/cnn", "--data", pictures) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("invint: ")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("terminal")
+def test_what_comes_after_training_shows_how_far_it_is(
+    pictures: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "digits/cnn", "--data", pictures, *TINY.split(), *OPTIONS)
+    assert run(monkeypatch, *train) == 0
+    assert capfd.readouterr().err == ""  # as --quiet says
+    (result,) = Path("runs").glob("*/*/*/*/result.json")
+    folder = str(result.parent)
+    for command in ("evaluate", "audit"):
+        Path("cache").rename(f"cache before {command}")
+        assert run(monkeypatch, command, folder) == 0
+        assert "decoding" in capfd.readouterr().err
+    assert run(monkeypatch, "predict", folder, "sets/two", "--skip-bad") == 0
+    printed = capfd.readouterr()
+    assert "predicting" in printed.err
+    assert len(printed.out.splitlines()) == 22
 
 
 def test_a_study_counts_the_images_of_a_folder_with_its_options(

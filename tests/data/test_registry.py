@@ -54,6 +54,7 @@ def test_own_data_needs_a_path(name: str) -> None:
     [
         ("folder", {}),
         ("folder", {"skip_bad": True, "side": 32, "test_share": 0.3}),
+        ("folder", {"progress": max}),
         ("arrays", {"test_share": 0.5}),
     ],
 )
@@ -72,6 +73,11 @@ def test_own_images_are_read_from_their_path_with_their_options(
     monkeypatch.setitem(sys.modules, f"invint.data.{name}", module)
     load_dataset(f"{name}:{tmp_path}", **options)
     assert asked == [(tmp_path, options)]
+
+
+def test_progress_may_be_asked_of_sets_that_have_none() -> None:
+    dataset = load_dataset("digits", progress=lambda *_: pytest.fail("nothing is decoded"))
+    assert dataset.name == "digits"
 
 
 @pytest.mark.parametrize(

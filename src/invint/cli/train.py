@@ -167,11 +167,13 @@ def predict(
     ] = False,
 ) -> None:
     """Say what is on pictures, with the probability of each class."""
+    from invint.cli.terminal.progress import Counting
     from invint.run import models
 
     if out is not None and out.suffix not in (".csv", ".json"):
         raise ConfigError(f"--out {out}: expected a .csv or .json file")
-    found = list(models.predict(source, pictures, skip_bad=skip_bad))
+    with Counting("predicting") as progress:
+        found = list(models.predict(source, pictures, skip_bad=skip_bad, progress=progress))
     rows = [
         {"path": each.path, "label": each.label, "problem": each.problem}
         | {f"p({name})": round(value, 6) for name, value in (each.probabilities or {}).items()}
@@ -258,13 +260,13 @@ def _data_for(
     model: "LoadedModel", source: str, data: str | None, *, skip_bad: bool, data_dir: Path | None
 ) -> "Dataset":
     """Return the data set asked for, or that of the run, if the network was made for such."""
-    from invint.run.building import load_chosen
+    from invint.cli.terminal.progress import loaded
     from invint.run.models import check_fit
 
     choice = _data_of(source) if data is None else DataChoice(name=data)
     if data is not None and data.startswith("folder:"):
         choice = replace(choice, side=model.card.image_size[0])
-    dataset = load_chosen(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
+    dataset = loaded(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
     check_fit(model, dataset, source)
     return dataset
 

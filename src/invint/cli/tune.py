@@ -52,6 +52,7 @@ def tune(  # noqa: PLR0913
     The objective is the validation error on a fifth of the training images, never the test error.
     The same command with a larger budget goes on; finished trials are not repeated.
     """
+    from invint.cli.terminal.progress import loaded
     from invint.cli.terminal.tune import Tuning
     from invint.run import Execution
     from invint.study.cluster import cluster_executor
@@ -89,6 +90,8 @@ def tune(  # noqa: PLR0913
         reference=reference,
     )
     budget = Budget(trials=trials, hours=hours)
+    if address is None:
+        loaded(chosen.data, data_dir)  # refused here, or decoded once, before there are trials
     on_cluster = engine == "dask" or address is not None
     workers = cluster_executor(place, jobs=jobs, address=address) if on_cluster else processes(jobs)
     tuning.complete(budget, workers, jobs, compare=compare is not None)

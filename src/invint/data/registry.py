@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
-from invint.data.dataset import Dataset
+from invint.data.dataset import Dataset, Progress
 from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError
 
@@ -47,6 +47,7 @@ def load_dataset(
     skip_bad: bool = False,
     side: int | None = None,
     test_share: float | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read a data set; never downloads.
 
@@ -56,15 +57,20 @@ def load_dataset(
         skip_bad: Leave out unreadable pictures of `folder:PATH`. Other sets are whole or refused.
         side: Even side of the squares the pictures of `folder:PATH` are fitted into.
         test_share: Share of the user's own images held out where they have no test split.
+        progress: Called with the number of pictures decoded and that of all, the first time that
+            `folder:PATH` is read.
 
     Example:
         >>> load_dataset("digits").image_shape
         (1, 20, 20)
     """
-    given = {"skip_bad": skip_bad or None, "side": side, "test_share": test_share}
+    given: dict[str, Any] = {"skip_bad": skip_bad or None, "side": side, "test_share": test_share}
     options = {option: value for option, value in given.items() if value is not None}
     own = own_path(name, *options)
-    entry = find_entry(name.partition(":")[0])
+    kind = name.partition(":")[0]
+    entry = find_entry(kind)
+    if kind == "folder" and progress is not None:
+        options["progress"] = progress
     home = own or dataset_folder(name, folder)
     for download in entry.downloads:
         _refuse_if_missing(download, home, name)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from invint.data.batches import normalisation
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Part, Progress
 from invint.data.registry import load_dataset
 from invint.data.subsets import index_hash, split, subset
 from invint.export import ModelCard
@@ -38,9 +38,11 @@ class Images:
     std: tuple[float, ...]
 
     @classmethod
-    def of(cls, recipe: Recipe, seed: int, data_dir: Path | None) -> "Images":
+    def of(
+        cls, recipe: Recipe, seed: int, data_dir: Path | None, *, progress: Progress | None = None
+    ) -> "Images":
         """Load the set, choose the subset, hold out validation images where asked."""
-        dataset = load_chosen(recipe.data, data_dir)
+        dataset = load_chosen(recipe.data, data_dir, progress=progress)
         train, name = dataset.train, dataset.name
         chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
@@ -76,14 +78,17 @@ class Images:
         }
 
 
-def load_chosen(choice: DataChoice, data_dir: Path | None) -> Dataset:
-    """Read the data set of a recipe."""
+def load_chosen(
+    choice: DataChoice, data_dir: Path | None, *, progress: Progress | None = None
+) -> Dataset:
+    """Read the data set of a recipe; the arguments are those of `load_dataset`."""
     return load_dataset(
         choice.name,
         data_dir,
         skip_bad=choice.skip_bad,
         side=choice.side,
         test_share=choice.test_share,
+        progress=progress,
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from invint.data.batches import scaled, test_batches
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Part, Progress
 from invint.errors import ConfigError, InvintError
 from invint.export import LoadedModel, load_model
 from invint.run.folder import RunFolder
@@ -79,7 +79,11 @@ class Prediction:
 
 
 def predict(
-    source: str | Path, pictures: list[Path], *, skip_bad: bool = False
+    source: str | Path,
+    pictures: list[Path],
+    *,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Prediction]:
     """Yield a prediction for each picture; folders are searched through.
 
@@ -87,13 +91,17 @@ def predict(
         source: A run or a file of a network.
         pictures: Files and folders.
         skip_bad: Yield the problem of a picture that cannot be read, instead of raising it.
+        progress: Called with the number of pictures looked at and that of all.
     """
     model = load_model(model_file(source))
     paths = list(_found(pictures))
     if not paths:
         raise ConfigError(f"no pictures among {', '.join(map(str, pictures)) or 'nothing'}")
     for start in range(0, len(paths), BATCH):
-        yield from _predicted(model, paths[start : start + BATCH], skip_bad)
+        some = paths[start : start + BATCH]
+        yield from _predicted(model, some, skip_bad)
+        if progress is not None:
+            progress(start + len(some), len(paths))
 
 
 def _predicted(model: LoadedModel, paths: list[Path], skip_bad: bool) -> Iterator[Prediction]:

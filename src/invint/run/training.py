@@ -84,7 +84,8 @@ def train_run(
         processes = stack.enter_context(team(execution.torch_device))
         if processes.leads:
             stack.enter_context(folder.locked())
-        run = Run(recipe, seed, folder, Images.of(recipe, seed, data_dir), execution, processes)
+        images = Images.of(recipe, seed, data_dir, progress=watch.decoded)
+        run = Run(recipe, seed, folder, images, execution, processes)
         run.complete(watch)
     return folder.path
 

@@ -7,6 +7,9 @@ from typing import Any
 class Watch:
     """Hears of the progress of a run; this one keeps silent."""
 
+    def decoded(self, count: int, total: int) -> None:
+        """So many pictures of all are decoded; only the first time that a folder is read."""
+
     def started(self, folder: Path, step: int, steps: int) -> None:
         """The run is at `step` of `steps`, at its start or where it is gone on with."""
 

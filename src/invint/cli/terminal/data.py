@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -20,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from torch import Tensor
 
+from invint.cli.terminal.progress import Counting
 from invint.data.contact_sheet import contact_sheet, save_sheet
 from invint.data.dataset import Dataset, Part
 from invint.data.fetch import Watcher
@@ -85,7 +85,8 @@ def write_sheet(
     seed: int,
 ) -> None:
     """Write a contact sheet of training images with their labels, and print its path."""
-    dataset = load_dataset(name, folder, **options)
+    with Counting() as progress:
+        dataset = load_dataset(name, folder, **options, progress=progress)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())
     images, labels = (
         _augmented(dataset.train, steps, count, seed) if steps else _drawn(dataset, count, seed)
@@ -105,15 +106,9 @@ def _scan(name: str, options: dict[str, Any]) -> None:
     path = own_path(name, *options)
     if path is None:
         return
-    columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn())
     asked = {key: value for key, value in options.items() if key != "skip_bad"}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        found = scan(
-            path,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-            **asked,
-        )
+    with Counting() as progress:
+        found = scan(path, progress=progress, **asked)
     print(found.report())
 
 

@@ -6,10 +6,9 @@ from shlex import quote
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from invint.assist import Fitted, Onlooker, Wish, fit_folder, name_of
-from invint.cli.terminal.progress import Bar
+from invint.cli.terminal.progress import Bar, Counting
 from invint.run import Watch
 
 
@@ -21,7 +20,7 @@ def show_fit(wish: Wish, out: Path | None, *, quiet: bool) -> None:
         fitted = fit_folder(wish, target, onlooker=onlooker)
     finally:
         if isinstance(onlooker, Terminal):
-            onlooker.progress.stop()
+            onlooker.counting.close()
     show(fitted)
 
 
@@ -30,21 +29,16 @@ class Terminal(Onlooker):
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.progress = Progress(
-            TextColumn("decoding"), BarColumn(24), MofNCompleteColumn(), console=self.console
-        )
-        self.task = self.progress.add_task("", total=None, visible=False)
+        self.counting = Counting()
 
     def say(self, text: str) -> None:
         """Print a line, or several."""
-        if self.progress.live.is_started:
-            self.progress.stop()
+        self.counting.close()
         self.console.print(text, markup=False)
 
     def decoded(self, count: int, total: int) -> None:
         """Move the bar."""
-        self.progress.start()
-        self.progress.update(self.task, completed=count, total=total, visible=count < total)
+        self.counting(count, total)
 
     def watch(self) -> Watch:
         """Return a bar."""

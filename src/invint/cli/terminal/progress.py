@@ -16,15 +16,62 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from invint.data.dataset import Dataset
 from invint.errors import ConfigError
+from invint.recipes.recipe import DataChoice
 from invint.run import Watch
+from invint.run.building import load_chosen
+
+
+class Counting:
+    """A bar on a terminal that comes with the first of many things and goes with the last.
+
+    Args:
+        what: Happens to them.
+    """
+
+    def __init__(self, what: str = "decoding") -> None:
+        columns = (
+            TextColumn(what),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.progress.add_task(what, total=None)
+
+    def __call__(self, count: int, total: int) -> None:
+        """Move the bar."""
+        self.progress.update(self.task, completed=count, total=total)
+        if count == total:
+            self.close()
+        elif self.progress.console.is_terminal:
+            self.progress.start()
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+    def __enter__(self) -> "Counting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def loaded(choice: DataChoice, data_dir: Path | None) -> Dataset:
+    """Read a data set; a bar shows how far pictures are that are decoded for the first time."""
+    with Counting() as progress:
+        return load_chosen(choice, data_dir, progress=progress)
 
 
 class Bar(Watch):
     """A progress bar on stderr, and a line where something happens."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
+        self.console, self.counting = Console(stderr=True), Counting()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -36,6 +83,10 @@ class Bar(Watch):
             console=self.console,
         )
         self.task = self.progress.add_task("training", total=None, state="", visible=False)
+
+    def decoded(self, count: int, total: int) -> None:
+        """Show a bar of its own."""
+        self.counting(count, total)
 
     def started(self, folder: Path, step: int, steps: int) -> None:
         """Show the bar."""
@@ -63,6 +114,7 @@ class Bar(Watch):
 
     def ended(self) -> None:
         """Leave the bar as it is and give the terminal back."""
+        self.counting.close()
         if self.progress.live.is_started:
             self.progress.stop()
 
@@ -102,6 +154,10 @@ class TensorBoard(Watch):
             ) from error
         self.inner, self.make = inner, SummaryWriter
         self.writer: Any = None
+
+    def decoded(self, count: int, total: int) -> None:
+        """Pass on."""
+        self.inner.decoded(count, total)
 
     def started(self, folder: Path, step: int, steps: int) -> None:
         """Open the file."""

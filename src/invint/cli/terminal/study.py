@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
+from invint.cli.terminal.progress import loaded
 from invint.errors import Interrupted
 from invint.recipes import Recipe
 from invint.recipes.recipe import DataChoice
 from invint.run import Watch
-from invint.run.building import load_chosen
 from invint.study.engine import Outcome, Place, one_by_one, side_by_side, threads_each
 from invint.study.estimate import Forecast, forecast
 from invint.study.grid import Cell
@@ -278,6 +278,6 @@ def counter(data_dir: Path | None) -> Callable[[DataChoice], int]:
 
     @cache
     def count(choice: DataChoice) -> int:
-        return len(load_chosen(choice, data_dir).train)
+        return len(loaded(choice, data_dir).train)
 
     return count

@@ -237,7 +237,7 @@ def test_writing_to_the_disk_begins_while_more_is_decoded(
     monkeypatch.setattr(os, "fsync", counting)
     with cache._draft(tmp_path, Shape(4, 3, False), 100) as rows:
         for start in (0, 32, 64):
-            rows.put(start, rows.black(32))
+            rows.put(start, [bytes(rows.row_bytes)] * 32)
         assert len(rows.flushes) == 1
     assert len(flushed) == 2
     assert rows.path.stat().st_size == rows.begin + 100 * rows.row_bytes

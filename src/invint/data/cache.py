@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -340,15 +340,14 @@ def _in_threads(root: Path, files: Sequence[Entry], rows: "_Rows") -> Iterator[l
 
 def _chunk(root: Path, some: Sequence[Entry], rows: "_Rows", start: int) -> list[Seen]:
     """Decode a few files into as many rows; whole chunks are written, as each write has a price."""
-    block = rows.black(len(some))
-    looked = []
-    for row, file in zip(block, some, strict=True):
-        found, pixels = _looked(root, file, rows.shape)
-        if pixels is not None:
-            row[:] = pixels
-        looked.append(found)
-    rows.put(start, block)
-    return looked
+    looked = [_looked(root, file, rows.shape) for file in some]
+    black = bytes(rows.row_bytes)
+    rows.put(start, [black if pixels is None else _content(pixels) for _, pixels in looked])
+    return [found for found, _ in looked]
+
+
+def _content(pixels: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(pixels).data
 
 
 def processors() -> int:
@@ -376,16 +375,13 @@ class _Rows:
         """Return how many rows to write at a time, so that memory stays bounded."""
         return max(1, min(most, CHUNK_BYTES // self.row_bytes))
 
-    def black(self, count: int) -> NDArray[Any]:
-        """Return some rows in memory."""
-        return np.zeros((count, *_row(self.shape)), self.kind)
-
-    def put(self, start: int, rows: NDArray[Any]) -> None:
+    def put(self, start: int, rows: Iterable[bytes | memoryview]) -> None:
         """Write rows from this one on."""
+        block = b"".join(rows)
         with self.lock:
             self.file.seek(self.begin + start * self.row_bytes)
-            self.file.write(rows.data)
-            self.unflushed += rows.nbytes
+            self.file.write(block)
+            self.unflushed += len(block)
             if self.unflushed >= FLUSHED:
                 self.flush()
 
@@ -425,6 +421,8 @@ def _reordered(images: Path, written: list[int], wanted: list[int]) -> Path:
     with _draft(images.parent, shape, len(wanted)) as rows:
         size = rows.at_once(len(wanted) or 1)
         for start in range(0, len(wanted), size):
-            rows.put(start, old[[place[number] for number in wanted[start : start + size]]])
+            rows.put(
+                start, (_content(old[place[number]]) for number in wanted[start : start + size])
+            )
     images.unlink()
     return rows.path

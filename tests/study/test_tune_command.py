@@ -9,7 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from invint.cli.tune import Tuning, tune
+from invint.cli.terminal.tune import Tuning
+from invint.cli.tune import tune
 from invint.errors import ConfigError, DataError
 from invint.recipes import find_recipe
 

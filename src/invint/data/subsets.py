@@ -143,7 +143,7 @@ def _in_order(
     favoured = np.argsort(random_words(len(kinds), *key, "classes"), kind="stable")
     ties = np.argsort(favoured).tolist()
     taken = [0] * len(kinds)
-    starts, due = np.zeros(len(kinds), np.int64), np.full(len(kinds), NEVER)
+    starts, due = np.zeros(len(kinds), np.int64), np.full(len(kinds), NEVER)  # of the next image
 
     def take(kind: int) -> Numbers:
         unit = queues[kind].popleft()

@@ -263,6 +263,7 @@ def test_recipes_are_listed_and_shown() -> None:
             "Pace: images, batch size and epochs must be positive and the scale in",
         ),
         ("train --set train.accumulate=0", "train.accumulate must be 1 or more, got 0"),
+        ("train --set train.accumulate=33", "a batch of 64, got 33 parts; choose at most 32"),
         ("train --set train.lr=-1", "optimizer: expected learning rate, momentum and weight decay"),
         ("train --set train.optimizer=lion", "no optimizer 'lion'; there are adam and sgd"),
         ("train --set train.decay=cosine", "no decay 'cosine'; there are exponential, step and"),

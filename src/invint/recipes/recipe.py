@@ -166,6 +166,12 @@ class Recipe:
         for path, number in numbers.items():
             if number < 1:
                 raise ConfigError(f"{self.name}: {path} must be 1 or more, got {number}")
+        parts, images = self.train.accumulate, self.train.batch_size
+        if parts > 1 and 2 * parts > images:
+            raise ConfigError(
+                f"{self.name}: train.accumulate must leave two images or more in each part of a "
+                f"batch of {images}, got {parts} parts; choose at most {max(1, images // 2)}"
+            )
 
     @property
     def choices(self) -> dict[str, object]:

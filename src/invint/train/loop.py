@@ -107,4 +107,5 @@ def fit(
 def _parts(images: Tensor, labels: Tensor, count: int) -> Iterator[Batch]:
     if count == 1:
         return iter([(images, labels)])
-    return zip(images.chunk(count), labels.chunk(count), strict=True)
+    count = min(count, len(images))
+    return zip(images.tensor_split(count), labels.tensor_split(count), strict=True)

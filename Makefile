@@ -3,7 +3,7 @@
 # make test   check, every slow test, and the documentation
 PYTHON ?= python3
 PY := .venv/bin/python
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
 
 .PHONY: demo check test lint docs browser figures bench clean

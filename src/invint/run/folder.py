@@ -91,7 +91,7 @@ class RunFolder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 file = (self.path / LOCK).open("w")
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):  # the latter if it was there, but is gone
                 if not tries_left:
                     raise
                 continue

@@ -1,6 +1,5 @@
 """The data sets by name: what they are, where their files lie, how they are read."""
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
 from invint.data.dataset import Dataset, Progress
 from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
-from invint.errors import ConfigError, DataError
+from invint.errors import ConfigError, DataError, did_you_mean
 
 
 def _folder(path: Path, **options: Any) -> Dataset:
@@ -145,8 +144,7 @@ def is_here(name: str, folder: Path | None = None) -> bool:
 def find_entry(name: str) -> Entry:
     """Return what is known of a set, or raise `ConfigError` with the nearest name."""
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, DATASETS)
         raise ConfigError(f"no data set {name!r}; {hint}`invint data` lists all")
     return DATASETS[name]
 

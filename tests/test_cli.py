@@ -15,6 +15,7 @@ from PIL import Image
 from invint.cli import EXAMPLES, main
 from invint.cli.terminal.progress import Bar
 from invint.models.summary import PAPER, summaries, summarize
+from invint.version import __version__
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -37,6 +38,11 @@ def test_models_prints_parameters_beside_the_papers() -> None:
     assert "9-14-28-49" in lines[1]
     assert "2,735,865" in lines[1]
     assert "-1.2%" in lines[1]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"invint {__version__}\n")
 
 
 @pytest.mark.slow

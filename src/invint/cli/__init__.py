@@ -6,6 +6,7 @@ imported when it runs. That keeps `--help` quick.
 
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -20,6 +21,7 @@ from invint.cli.study import study
 from invint.cli.train import audit, evaluate, export, predict, train
 from invint.cli.tune import tune
 from invint.errors import Interrupted, InvintError
+from invint.version import __version__
 
 app = typer.Typer(
     help="Invariant integration for image classification.",
@@ -29,8 +31,20 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> bool:
+    if asked:
+        print(f"invint {__version__}")
+        raise typer.Exit
+    return asked
+
+
 @app.callback()
-def invint() -> None:
+def invint(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
     """Invariant integration for image classification."""
 
 

@@ -1,9 +1,9 @@
 """Time whole training steps of steerable networks against the plain network of the same shapes.
 
-The plain network is the folded one, convolutions with weights of their own: what no steerable
-network can beat. Both are trained alike: loss, penalties, backward, Adam, bf16 under autocast,
-compiled. The head `e2cnn` is `sfcnn` with pooling built with that library, not compiled, where it
-is installed.
+The plain network has the same tensors everywhere, but convolutions with weights of their own and
+batch normalisation of every channel by itself. Both are trained alike: loss, penalties, backward,
+Adam, bf16 under autocast, compiled. The head `e2cnn` is `sfcnn` with pooling built with that
+library, not compiled, where it is installed.
 
 usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,local-ws]
                                   [--batch 64] [--turns 20] [--eager] [--record NAME]
@@ -14,14 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from einops import rearrange
 from peers import INSTALLED, PeerNetwork
 from record import markdown_table, recording_parser, show_table
 from timing import DEVICE, in_turn, peak
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from invint import create_model
-from invint.models import fold
+from invint.models.folding import FoldedConv2d
+from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
 from invint.train.loop import channels_last
 from invint.train.objective import Objective
 
@@ -29,14 +31,32 @@ SIDES = {"sfcnn": (1, 28), "sf-wrn16-4": (3, 32), "sfcnn-small": (1, 20)}
 HEADS = "max,local-ws,global-ws,monomials"
 
 
+class PlainNorm(nn.Module):
+    """Batch normalisation of every channel and element by itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise a map with its group axis folded into channels."""
+        out: Tensor = self.norm(rearrange(x, "b c g h w -> b (c g) h w"))
+        return rearrange(out, "b (c g) h w -> b c g h w", g=x.shape[2])
+
+
 def plain(network: str) -> nn.Module:
     """Return the plain network of the same tensor shapes, with weights of its own."""
-    channels, side = SIDES[network]
-    model = fold(create_model(network, head="max", in_channels=channels, image_size=side))
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            module.reset_parameters()
-    return model.train().requires_grad_(True)
+    model = compared(network, "max")
+    order = next(each.group.order for each in model.modules() if isinstance(each, LiftConv2d))
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, LiftConv2d | GroupConv2d):
+                convolution = layer.fold()
+                convolution.reset_parameters()
+                parent.add_module(name, FoldedConv2d(convolution, order, lifts=layer.lifts))
+            elif isinstance(layer, GroupBatchNorm):
+                parent.add_module(name, PlainNorm(layer.channels * order))
+    return model
 
 
 def stepping(model: nn.Module, network: str, batch: int, compiled: bool) -> Callable[[], object]:

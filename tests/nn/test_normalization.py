@@ -47,6 +47,24 @@ def test_refuses_wrong_channels() -> None:
         GroupBatchNorm(3)(torch.zeros(1, 4, 2, 5, 5))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_gpu_normalises_as_written(dtype: torch.dtype, last: bool) -> None:
+    x, gradient = (each.to(dtype) for each in _data())
+    expected = _pass(GroupBatchNorm(3).double(), x.double(), gradient.double())
+    x, gradient = x.cuda(), gradient.cuda()
+    if last:
+        x, gradient = (
+            each.permute(0, 3, 4, 1, 2).contiguous().permute(0, 3, 4, 1, 2)
+            for each in (x, gradient)
+        )
+    layer = GroupBatchNorm(3).to("cuda", torch.float64 if dtype is torch.float64 else torch.float32)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    for found, wanted in zip(_pass(layer, x, gradient), expected, strict=True):
+        torch.testing.assert_close(found.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.slow
 def test_two_processes_normalise_as_one() -> None:
     """Over gloo on CPU, with unequal shares: outputs, gradients and running statistics agree."""

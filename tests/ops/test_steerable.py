@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from invint import ConfigError, Cyclic, Dihedral, Group
+from invint.ops import steerable
 from invint.ops.rotation import permute_grid
 from invint.ops.steerable import Rings, default_rings, turned_basis, turned_filters
 
@@ -77,6 +78,13 @@ def test_functions_that_vanish_on_the_grid_are_left_out() -> None:
     assert basis.abs().amax(dim=(1, 2)).min() > 1e-9
 
 
+@pytest.fixture(params=[False, True], ids=["cpu", "gpu"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The products as a CPU or as a GPU computes them; either can be tried anywhere."""
+    monkeypatch.setattr(steerable, "_on_gpu", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("group", [Cyclic(3), Cyclic(4), Dihedral(2), Dihedral(3)], ids=str)
 def test_filters_match_the_printed_sum(group: Group) -> None:
     basis = turned_basis(3, group, default_rings(3))
@@ -90,6 +98,7 @@ def test_filters_match_the_printed_sum(group: Group) -> None:
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("group", [Cyclic(3), Dihedral(2)], ids=str)
 def test_gradients_of_filters(group: Group) -> None:
     basis = turned_basis(3, group, default_rings(3))

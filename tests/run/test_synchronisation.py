@@ -17,6 +17,7 @@ from invint.train.loop import fit
 
 @pytest.mark.gpu
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("recipe", ["digits/local-ws", "digits/monomials"])
 def test_no_step_waits_for_the_device(tmp_path: Path, recipe: str) -> None:
     chosen = changed(find_recipe(recipe), ["train.reg=0.1", "train.norm_penalty=0.1"])

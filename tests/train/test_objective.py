@@ -1,10 +1,14 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from invint import create_model
 from invint.models import Network
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
+from invint.train.loop import make_optimizer
 from invint.train.objective import TERMS, Objective
 
 SMALL = {"widths": (2, 3, 4), "n_fc": 6, "num_classes": 3, "image_size": 12, "dropout": 0.0}
@@ -53,7 +57,7 @@ def test_the_loss_is_the_sum_of_its_terms_as_written(
 def test_the_norm_penalty_of_a_fresh_wide_network_is_above_the_cross_entropy() -> None:
     """As the specification works out for reg 0.2: 0.02 for each scale that starts at 1."""
     network = create_model("sf-wrn16-4", head="local-ws", n_fc=36)
-    _, norm = Objective(network, reg=0.2, norm_penalty=0.1).penalties(torch.zeros(()))
+    norm = Objective(network, reg=0.2, norm_penalty=0.1).norm_term(torch.zeros(()))
     scales = [
         module.weight.numel()
         for module in network.modules()
@@ -73,7 +77,8 @@ def test_without_a_constant_there_are_no_penalties(
 
 def test_penalties_reach_the_gradients_of_what_they_name(network: Network) -> None:
     objective = Objective(network, reg=2.0, elastic=3.0, norm_penalty=5.0)
-    sum(objective.penalties(torch.zeros((), dtype=torch.float64))).backward()  # type: ignore[union-attr]
+    like = torch.zeros((), dtype=torch.float64)
+    (objective.elastic_term(like) + objective.norm_term(like)).backward()  # type: ignore[no-untyped-call]
     for module in network.modules():
         if isinstance(module, LiftConv2d | GroupConv2d):
             weight = module.weight
@@ -100,3 +105,55 @@ def test_class_weights_multiply_the_loss_of_each_image(
 def test_nothing_is_added_to_the_state_of_the_network(network: Network) -> None:
     objective = Objective(network, class_weights=torch.ones(3))
     assert [f"network.{key}" for key in network.state_dict()] == list(objective.state_dict())
+
+
+@pytest.mark.unchecked
+def test_compiled_features_give_the_same_terms_and_gradients_with_every_head(
+    batch: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was compiled for one head serves the others."""
+    torch.compiler.reset()
+    compiled = partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda body, mode, dynamic: compiled(body))  # noqa: ARG005
+    counters["stats"].clear()
+    for head in ("max", "monomials", "sf-ii"):
+        network = create_model("sfcnn-small", head=head, group="C4", **SMALL).double()  # type: ignore[arg-type]
+        objective = Objective(network, reg=0.3, elastic=0.2, norm_penalty=0.1)
+        first, *wanted = _terms_and_gradients(objective, batch)
+        objective.compile_features(graphs=False)
+        again, *found = _terms_and_gradients(objective, batch)
+        torch.testing.assert_close(again, first)
+        torch.testing.assert_close(found, wanted)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.unchecked
+@pytest.mark.parametrize("half", [False, True])
+def test_steps_as_graphs_on_a_gpu_are_those_of_the_plain_path(half: bool) -> None:
+    images, labels = torch.randn(16, 1, 12, 12).cuda(), torch.arange(16).cuda() % 3
+    ends = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        network = create_model("sfcnn-small", head="local-ws", group="C4", **SMALL).cuda()  # type: ignore[arg-type]
+        objective = Objective(network, reg=0.3, elastic=1e-3, norm_penalty=0.1)
+        if compiled:
+            objective.compile_features(graphs=True)
+        optimizer = make_optimizer(network, "sgd", lr=0.01)
+        for _ in range(6):  # replayed from the third on
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                terms = objective(images, labels)
+            terms[0].backward()
+            optimizer.step()
+        ends.append([terms.detach().clone(), *(each.detach() for each in network.parameters())])
+    tolerance = 2e-2 if half else 1e-3
+    torch.testing.assert_close(ends[1], ends[0], rtol=tolerance, atol=tolerance)
+
+
+def _terms_and_gradients(objective: Objective, batch: tuple[Tensor, Tensor]) -> list[Tensor]:
+    objective.zero_grad()
+    terms = objective(*batch)
+    terms[0].backward()
+    found = [each.grad for each in objective.network.parameters()]
+    return [terms.detach(), *(each.clone() for each in found if each is not None)]

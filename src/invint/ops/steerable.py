@@ -13,6 +13,7 @@ import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from invint.errors import ConfigError
 from invint.groups import Element, Group
@@ -165,18 +166,24 @@ class _Expand(torch.autograd.Function):
 
     For each `g` the index g⁻¹h is a permutation, which autograd cannot know: it would add up the
     gradient with atomic operations on a GPU. And it would keep a copy of the basis per channel.
+
+    On a GPU the filters have channels last in memory, as convolutions like them, and the sum over
+    `q` is filled up with zeros to whole pieces of 16 bytes, as matrix units do.
     """
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, basis: Tensor, quotients: Tensor) -> Tensor:
+        on_gpu, ctx.functions = _on_gpu(weight), weight.shape[-1]
+        if on_gpu:
+            spare = -weight.shape[-1] % 8
+            weight = pad(weight, (0, spare))
+            basis = pad(basis, (0, 0, 0, spare)).mT.contiguous().mT
         ctx.save_for_backward(basis, quotients)
         channel = torch.arange(weight.shape[1], device=weight.device)[:, None]
 
         def expand(weight: Tensor) -> Tensor:
             spread = rearrange(weight[:, channel, quotients[:, None]], "o g c h q -> o g (c h) q")
-            if weight.is_cuda:  # the same product, with channels last in memory
-                return (basis.mT @ spread.mT).mT
-            return spread @ basis
+            return (basis.mT @ spread.mT).mT if on_gpu else spread @ basis
 
         return _in_blocks(expand, weight)
 
@@ -193,7 +200,11 @@ class _Expand(torch.autograd.Function):
             spread = rearrange(rows, "o g (c h) q -> o g c h q", h=in_order)
             return spread[:, element, channel, products[:, None]].sum(dim=1)
 
-        return _in_blocks(gather, gradient), None, None
+        return _in_blocks(gather, gradient)[..., : ctx.functions], None, None
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def _in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, *, block: int = 4) -> Tensor:

@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,12 +100,21 @@ class Execution:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
                 torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = self.device == "cuda" and not self.deterministic
-            with torch.random.fork_rng(devices=devices):
+            with torch.random.fork_rng(devices=devices), self._patient_compiler():
                 yield
         finally:
             torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(strict)
             torch.backends.cudnn.benchmark = benchmark
+
+    def _patient_compiler(self) -> AbstractContextManager[object]:
+        """Let the compiler see more kinds of networks than its default before it gives up."""
+        if not self.compile:
+            return nullcontext()
+        from torch._dynamo import config  # not by itself imported with torch
+
+        patch: AbstractContextManager[object] = config.patch(recompile_limit=64)
+        return patch
 
     def environment(self) -> dict[str, Any]:
         """Describe where and with what the run began."""

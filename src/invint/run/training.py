@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from invint.data.batches import Batches, test_batches
@@ -162,7 +162,7 @@ class Run:
     def objective(self) -> Callable[[Tensor, Tensor], Tensor]:
         """The loss of a batch, compiled where asked."""
         train = self.recipe.train
-        objective: nn.Module = Objective(
+        objective = Objective(
             self.processes.shared(self.network, self.device),
             reg=train.reg,
             elastic=train.elastic,
@@ -170,7 +170,7 @@ class Run:
             class_weights=self.class_weights if train.class_weights else None,
         ).to(self.device)
         if self.execution.compile and self.processes.size == 1:
-            objective = torch.compile(objective)  # type: ignore[assignment]
+            objective.compile_features(graphs=self.device.type == "cuda" and train.accumulate == 1)
 
         def terms(images: Tensor, labels: Tensor) -> Tensor:
             if images.is_cuda:

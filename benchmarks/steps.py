@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from einops import rearrange
 from peers import INSTALLED, PeerNetwork
-from record import markdown_table, recording_parser, show_table
+from record import markdown_table, recording_parser, show_table, this_command, write_record
 from timing import DEVICE, in_turn, peak
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -112,12 +112,17 @@ def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, A
     def step(model: nn.Module, compiled: bool) -> Callable[[], object]:
         return stepping(model, network, options.batch, compiled)
 
-    eager = [step(compared(network, head), False), step(plain(network), False)]
-    compiled = [step(plain(network), True)]
-    compiled += [] if head == "e2cnn" else [step(compared(network, head), True)]
-    times = in_turn([*eager, *compiled], options.turns)
+    steps, memory = [], []
+    for model in (compared(network, head), plain(network)):
+        before = torch.cuda.memory_allocated()
+        steps.append(step(model, False))
+        steps[-1]()  # makes the moments of the optimizer
+        memory.append(peak(steps[-1]) - before if DEVICE == "cuda" else 0)
+    steps.append(step(plain(network), True))
+    if head != "e2cnn":
+        steps.append(step(compared(network, head), True))
+    times = in_turn(steps, options.turns)
     ours, plain_eager, lowest, best = *times, *times[:1] * (4 - len(times))
-    memory = [peak(each) for each in eager] if DEVICE == "cuda" else [0, 1]
     return {
         "network": network,
         "head": head,
@@ -126,7 +131,8 @@ def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, A
         "plain_milliseconds": 1e3 * lowest,
         "eager_milliseconds": 1e3 * ours,
         "plain_eager_milliseconds": 1e3 * plain_eager,
-        "memory": memory[0] / memory[1],
+        "bytes": memory[0],
+        "plain_bytes": memory[1],
         "teraflops": work / best / 1e12,
         "plain_teraflops": work / lowest / 1e12,
     }
@@ -150,7 +156,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['teraflops']:.0f}",
                 f"{row['eager_milliseconds']:.2f}",
                 f"{row['eager_milliseconds'] / eager:.2f}",
-                f"{row['memory']:.2f}",
+                f"{row['bytes'] / max(row['plain_bytes'], 1):.2f}",
             ]
         )
     return markdown_table(header, body)
@@ -172,6 +178,8 @@ def main() -> None:
             torch.manual_seed(0)
             rows.append(measure(network, head, options))
             print(table(rows[-1:]), flush=True)
+            if options.record:  # what comes may be cut off
+                write_record(options.record, this_command(), rows)
     show_table(table(rows), rows, record=options.record)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from record import markdown_table, recording_parser, show_table
+from record import markdown_table, recording_parser, show_table, this_command, write_record
 from timing import DEVICE, in_turn, kept, on_device
 from torch import Tensor, nn
 
@@ -134,6 +134,8 @@ def main() -> None:
     for place in PLACES:
         rows += measure(place, options)
         print(f"{place.network}: convolution {rows[-1]['convolution_ms']:.3g} ms", flush=True)
+        if options.record:  # what comes may be cut off
+            write_record(options.record, this_command(), rows)
     show_table(table(rows), rows, record=options.record)
 
 

@@ -141,25 +141,32 @@ def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, A
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table; a plain network stands before those it is the floor of."""
     header = ["network", "step ms", "of plain", "TFLOP/s", "eager ms", "of plain", "peak memory"]
-    body, last = [], None
-    for row in rows:
-        lowest, eager = row["plain_milliseconds"], row["plain_eager_milliseconds"]
-        if row["network"] != last:
+    body: list[list[str]] = []
+    for number, row in enumerate(rows):
+        lowest, eager, least = (
+            row[f"plain_{key}"] for key in ("milliseconds", "eager_milliseconds", "bytes")
+        )
+        if number == 0 or row["network"] != rows[number - 1]["network"]:
             first = [f"plain, shapes of {row['network']}", f"{lowest:.2f}", "1.00"]
-            body.append([*first, f"{row['plain_teraflops']:.0f}", f"{eager:.2f}", "1.00", "1.00"])
-        last, best = row["network"], row["milliseconds"]
+            speed = f"{row['plain_teraflops']:.0f}"
+            body.append([*first, speed, _decimals(eager), "1.00", "1.00"])
         body.append(
             [
                 f"{row['network']}, {row['head']}",
-                f"{best:.2f}" if best else "–",
-                f"{best / lowest:.3f}" if best else "–",
+                _decimals(row["milliseconds"]),
+                _decimals(row["milliseconds"], lowest, digits=3),
                 f"{row['teraflops']:.0f}",
-                f"{row['eager_milliseconds']:.2f}",
-                f"{row['eager_milliseconds'] / eager:.2f}",
-                f"{row['bytes'] / max(row['plain_bytes'], 1):.2f}",
+                _decimals(row["eager_milliseconds"]),
+                _decimals(row["eager_milliseconds"], eager),
+                _decimals(row["bytes"], least),
             ]
         )
     return markdown_table(header, body)
+
+
+def _decimals(value: float | None, of: float | None = 1.0, digits: int = 2) -> str:
+    """Return a quotient, or a dash where something was not measured."""
+    return f"{value / of:.{digits}f}" if value and of else "–"
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import batches
 import heads
 import layers
+import steps
 from record import ROOT, markdown_table, publish
 
 from invint.study.records import read_records
@@ -76,6 +77,7 @@ def main() -> None:
         "heads-cpu": heads.table(rows_of("heads-cpu")),
         "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
+        "steps-cuda": steps.table(rows_of("steps-cuda")),
         "batches-cuda": batches.table(rows_of("batches-cuda")),
     }
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}

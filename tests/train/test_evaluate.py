@@ -51,3 +51,15 @@ def test_averages_over_turned_copies_are_those_of_probabilities() -> None:
         torch.testing.assert_close(turned, torch.rot90(images, turn, (2, 3)))
         total += network(turned).softmax(dim=1).detach()
     torch.testing.assert_close(logits.exp(), total / 4)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_short_last_batch_has_the_logits_of_its_own_images(device: str) -> None:
+    network = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Flatten()).double().eval()
+    images = torch.randn(7, 1, 3, 3, dtype=torch.float64)
+    seen = []
+    network.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    batches = [(some.to(device), torch.zeros(len(some)).long()) for some in torch.split(images, 3)]
+    logits, _ = logits_of(network.to(device), batches)
+    assert seen == ([3, 3, 1] if device == "cpu" else [3, 3, 3])
+    torch.testing.assert_close(logits, network.cpu()(images).detach().float())

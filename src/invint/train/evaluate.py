@@ -49,16 +49,25 @@ def logits_of(
     """
     training = network.training
     network.eval()
-    found, labels = [], []
+    found: list[Tensor] = []
+    labels = []
     try:
         with torch.no_grad():
             for images, answers in batches:
+                filled = _filled(images, len(found[0])) if images.is_cuda and found else images
                 with autocast() if autocast else torch.autocast(images.device.type, enabled=False):
-                    found.append(_averaged(network, images, turns, background))
+                    logits = _averaged(network, filled, turns, background)
+                found.append(logits[: len(images)])
                 labels.append(answers)
     finally:
         network.train(training)
     return torch.cat(found).cpu(), torch.cat(labels).cpu()
+
+
+def _filled(images: Tensor, size: int) -> Tensor:
+    """Repeat the first image of a short batch: for another shape cuDNN would try all it has."""
+    spare = max(size - len(images), 0)
+    return torch.cat([images, images[:1].expand(spare, -1, -1, -1)]) if spare else images
 
 
 def _averaged(network: nn.Module, images: Tensor, turns: int, background: Tensor | float) -> Tensor:

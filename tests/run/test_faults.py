@@ -207,3 +207,40 @@ def test_killed_runs_end_in_the_bits_of_undisturbed_ones() -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].endswith("all bits the same")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from invint.recipes import find_recipe
+from invint.recipes.changes import changed
+from invint.run import Execution, Watch, train_run, training
+
+class Killing(Watch):
+    def stepped(self, step):
+        if step == 101:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+runs, device, kill = sys.argv[1:]
+training.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+recipe = changed(find_recipe("digits/monomials"), ["train.scale=0.5", "model.dropout=0.3"])
+execution = Execution(device=device, deterministic=True)
+watch = Killing() if kill == "kill" else None
+print(train_run(recipe, runs=Path(runs), execution=execution, watch=watch))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_a_run_killed_on_a_gpu_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
+    """Compiled, with dropout and pruning, half of it in another process."""
+
+    def train(runs: str, kill: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", KILLED, str(tmp_path / runs), "cuda", kill]
+        return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+    assert train("killed", "kill").returncode == -signal.SIGKILL
+    folders = [train(runs).stdout.strip() for runs in ("killed", "whole")]
+    for name in ("model.safetensors", "predictions.safetensors"):
+        killed, whole = (Path(folder, name).read_bytes() for folder in folders)
+        assert killed == whole

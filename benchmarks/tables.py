@@ -1,4 +1,4 @@
-"""Write the tables of the documentation again from the records; nothing is measured.
+"""Write the tables and drawings of the documentation again from the records; nothing is measured.
 
 usage: python benchmarks/tables.py
 """
@@ -9,11 +9,13 @@ from typing import Any
 import batches
 import heads
 import layers
+import matplotlib.pyplot as plt
 import steps
+from basis import save
 from record import ROOT, markdown_table, publish
 
 from invint.study.records import read_records
-from invint.study.tables import tables_by_data
+from invint.study.tables import Table, tables_by_data
 
 STUDIES = ("digits-demo", "digits-selection")
 KERNELS = {
@@ -63,9 +65,38 @@ def heads_cuda() -> list[dict[str, Any]]:
 
 
 def study(name: str) -> str:
-    """Return the table of the runs of a study."""
+    """Draw the runs of a study, and return their table."""
     (table,) = tables_by_data(read_records(ROOT / "results" / f"{name}.json"))
+    if len(table.sizes) > 1:
+        draw(table, name)
     return table.markdown()
+
+
+def draw(table: Table, name: str) -> None:
+    """Draw the errors of every recipe, a panel for each number of training images."""
+    count = len(table.sizes)
+    shape = (3.2 * count + 1.4, 0.34 * len(table.rows) + 1.1)
+    figure, panels = plt.subplots(1, count, figsize=shape, sharey=True, layout="constrained")
+    labels = [
+        row.recipe.partition("/")[2] + (", averaged" if row.averaged else "") for row in table.rows
+    ]
+    for column, (panel, size) in enumerate(zip(panels, table.sizes, strict=True)):
+        for place, row in enumerate(table.rows):
+            ours, paper = row.cells[column].ours, row.cells[column].paper
+            if ours is not None:
+                panel.errorbar(
+                    ours.mean, place, xerr=ours.deviation, fmt="o", color="C0", capsize=3
+                )
+            if paper is not None:
+                panel.plot(paper[0], place, "DC1", mfc="none")
+        panel.set_title(f"{size:,} training images", fontsize=10)
+        panel.set_xlabel("test error in %")
+        panel.set_xlim(left=0)
+        panel.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(labels)), labels)
+    panels[0].set_ylim(len(labels) - 0.5, -0.5)
+    save(figure, ROOT / "docs" / f"{name}.svg")
+    plt.close(figure)
 
 
 def main() -> None:

@@ -67,6 +67,9 @@ def loaded(choice: DataChoice, data_dir: Path | None) -> Dataset:
         return load_chosen(choice, data_dir, progress=progress)
 
 
+PREPARING = "preparing the first step"  # on a GPU the compiler and cuDNN take half a minute
+
+
 class Bar(Watch):
     """A progress bar on stderr, and a line where something happens."""
 
@@ -91,12 +94,13 @@ class Bar(Watch):
     def started(self, folder: Path, step: int, steps: int) -> None:
         """Show the bar."""
         self.noted(f"{'going on in' if step else 'run'} {folder}")
-        self.progress.update(self.task, total=steps, completed=step, visible=True)
+        self.progress.update(self.task, total=steps, completed=step, visible=True, state=PREPARING)
         self.progress.start()
 
     def stepped(self, step: int) -> None:
         """Move on."""
-        self.progress.update(self.task, completed=step)
+        state = self.progress.tasks[0].fields["state"]
+        self.progress.update(self.task, completed=step, state="" if state == PREPARING else state)
 
     def logged(self, entry: dict[str, Any]) -> None:
         """Show the numbers of the epoch."""

@@ -1,10 +1,8 @@
 """Batch normalisation whose statistics and coefficients all elements of the group share."""
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
-from einops import rearrange, reduce, repeat
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
@@ -56,8 +54,6 @@ class GroupBatchNorm(nn.Module):
             self.num_batches_tracked.add_(1)
             if self.synchronized and dist.is_initialized() and dist.get_world_size() > 1:
                 return self._synchronized(x)
-            if x.is_cuda and not torch.compiler.is_compiling() and x.numel() > self.channels:
-                return self._fused(x)
         return batch_norm(
             x,
             self.running_mean,
@@ -76,14 +72,6 @@ class GroupBatchNorm(nn.Module):
             f"synchronized={self.synchronized}"
         )
 
-    def _fused(self, x: Tensor) -> Tensor:
-        """Normalise on a GPU without copying a map whose channels are last in memory."""
-        order = x.shape[2]
-        flat = rearrange(x, "b c g h w -> b (c g) h w")
-        flat = flat.contiguous(memory_format=torch.channels_last)
-        out: Tensor = _FusedNorm.apply(flat, self, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return rearrange(out, "b (c g) h w -> b c g h w", g=order)
-
     def _synchronized(self, x: Tensor) -> Tensor:
         """Normalise by the statistics of all processes: mean first, then the squares about it."""
         values = full_precision(x)
@@ -101,61 +89,6 @@ class GroupBatchNorm(nn.Module):
         scale = self.weight * torch.rsqrt(variance + self.eps)
         out = centred * rearrange(scale, "c -> c 1 1 1") + rearrange(self.bias, "c -> c 1 1 1")
         return out.to(x.dtype)
-
-
-class _FusedNorm(torch.autograd.Function):
-    """Batch normalisation of `(b, (c g), h, w)` with the kernels that several processes use.
-
-    Their place is taken by the elements of the group: statistics are found for each element of
-    each channel, then put together.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: GroupBatchNorm, weight: Tensor, bias: Tensor) -> Tensor:
-        order = x.shape[1] // layer.channels
-        counts = weight.new_full((order,), x.numel() // x.shape[1])
-        means, deviations = (
-            rearrange(each, "(c g) -> g c", g=order)
-            for each in torch.batch_norm_stats(x, layer.eps)
-        )
-        mean, deviation = torch.batch_norm_gather_stats_with_counts(
-            x,
-            means.contiguous(),
-            deviations.contiguous(),
-            layer.running_mean,
-            layer.running_var,
-            layer.momentum,
-            layer.eps,
-            counts,
-        )
-        spread = [repeat(each, "c -> (c g)", g=order) for each in (weight, bias, mean, deviation)]
-        weights, biases, means, deviations = spread
-        ctx.save_for_backward(x, weights, means, deviations, counts)
-        out: Tensor = torch.batch_norm_elemt(x, weights, biases, means, deviations, layer.eps)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
-        x, weights, means, deviations, counts = ctx.saved_tensors
-        order = len(counts)
-        gradient = gradient.contiguous(memory_format=torch.channels_last)
-        found = torch.batch_norm_backward_reduce(
-            gradient, x, means, deviations, weights, True, True, True
-        )
-        sums, products, weight, bias = (
-            reduce(each, "(c g) -> c", "sum", g=order) for each in found
-        )
-        into = torch.batch_norm_backward_elemt(
-            gradient,
-            x,
-            means,
-            deviations,
-            weights,
-            repeat(sums, "c -> (c g)", g=order),
-            repeat(products, "c -> (c g)", g=order),
-            counts.to(torch.int32),
-        )
-        return into, None, weight, bias
 
 
 class _SumOfAll(torch.autograd.Function):

@@ -67,14 +67,12 @@ def loaded(choice: DataChoice, data_dir: Path | None) -> Dataset:
         return load_chosen(choice, data_dir, progress=progress)
 
 
-PREPARING = "preparing the first step"  # on a GPU the compiler and cuDNN take half a minute
-
-
 class Bar(Watch):
     """A progress bar on stderr, and a line where something happens."""
 
     def __init__(self) -> None:
         self.console, self.counting = Console(stderr=True), Counting()
+        self.preparing = False
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -94,13 +92,17 @@ class Bar(Watch):
     def started(self, folder: Path, step: int, steps: int) -> None:
         """Show the bar."""
         self.noted(f"{'going on in' if step else 'run'} {folder}")
-        self.progress.update(self.task, total=steps, completed=step, visible=True, state=PREPARING)
+        self.preparing = True  # on a GPU the compiler and cuDNN take half a minute
+        state = "preparing the first step"
+        self.progress.update(self.task, total=steps, completed=step, visible=True, state=state)
         self.progress.start()
 
     def stepped(self, step: int) -> None:
         """Move on."""
-        state = self.progress.tasks[0].fields["state"]
-        self.progress.update(self.task, completed=step, state="" if state == PREPARING else state)
+        if self.preparing:
+            self.preparing = False
+            self.progress.update(self.task, state="")
+        self.progress.update(self.task, completed=step)
 
     def logged(self, entry: dict[str, Any]) -> None:
         """Show the numbers of the epoch."""

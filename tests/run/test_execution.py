@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo import config as dynamo
 
 from invint.errors import ConfigError
 from invint.run import Execution
@@ -88,3 +89,12 @@ def test_the_environment_says_what_a_run_began_with() -> None:
     assert environment["threads"] == 2
     assert environment["processes"] == 1
     assert set(FIXED) <= set(environment)
+
+
+def test_the_compiler_sees_more_kinds_of_networks_than_by_default_while_a_run_lasts() -> None:
+    before = dynamo.recompile_limit
+    with Execution(device="cpu", compile=False).decided().applied():
+        assert dynamo.recompile_limit == before
+    with Execution(device="cpu", compile=True).decided().applied():
+        assert dynamo.recompile_limit > before
+    assert dynamo.recompile_limit == before

@@ -11,6 +11,7 @@ STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | ck
 demo: $(STAMP)
 	@$(PY) -m invint study digits --only cnn,pooling,local-ws,monomials --sizes 100,all --seeds 3 \
 		--jobs 2 --threads 1 --runs demo/runs --report demo/report.html
+	@echo "next: your own pictures, a folder for each class: .venv/bin/invint fit FOLDER"
 
 check: lint
 	$(PYTEST) -m "not slow and not unchecked and not gpu"

@@ -87,7 +87,7 @@ class Objective(nn.Module):
             like: Has the device of the result.
             total: The sum over the weights of the features, where it is known.
         """
-        parts = ("",) if total is None else ("head", "classifier")
+        parts = ("",) if total is None else ("head", "classifier")  # "" is the whole network
         total = torch.zeros((), device=like.device) if total is None else total
         if self.reg * self.elastic:
             for part in parts:

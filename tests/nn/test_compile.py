@@ -52,5 +52,5 @@ def test_compiles_on_a_gpu_under_autocast() -> None:
     model = network(Cyclic(8)).cuda().eval()
     x = torch.randn(3, 1, 10, 11, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
-        out = torch.compile(model, fullgraph=True)(x)
-        torch.testing.assert_close(out, model(x), rtol=0.02, atol=0.02)
+        compiled = torch.compile(model, fullgraph=True, options={"comprehensive_padding": False})
+        torch.testing.assert_close(compiled(x), model(x), rtol=0.02, atol=0.02)

@@ -114,7 +114,7 @@ def test_compiled_features_give_the_same_terms_and_gradients_with_every_head(
     """And what was compiled for one head serves the others."""
     torch.compiler.reset()
     compiled = partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr(torch, "compile", lambda body, mode, dynamic: compiled(body))  # noqa: ARG005
+    monkeypatch.setattr(torch, "compile", lambda body, **_: compiled(body))
     counters["stats"].clear()
     for head in ("max", "monomials", "sf-ii"):
         network = create_model("sfcnn-small", head=head, group="C4", **SMALL).double()  # type: ignore[arg-type]
@@ -131,12 +131,14 @@ def test_compiled_features_give_the_same_terms_and_gradients_with_every_head(
 @pytest.mark.unchecked
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # torch makes one itself
 @pytest.mark.parametrize("half", [False, True])
-def test_steps_as_graphs_on_a_gpu_are_those_of_the_plain_path(half: bool) -> None:
-    images, labels = torch.randn(16, 1, 12, 12).cuda(), torch.arange(16).cuda() % 3
+@pytest.mark.parametrize("side", [12, 23])  # maps of the latter are no multiple of 128 bytes
+def test_steps_as_graphs_on_a_gpu_are_those_of_the_plain_path(half: bool, side: int) -> None:
+    images, labels = torch.randn(16, 1, side, side).cuda(), torch.arange(16).cuda() % 3
+    size = {**SMALL, "image_size": side}
     ends = []
     for compiled in (False, True):
         torch.manual_seed(0)
-        network = create_model("sfcnn-small", head="local-ws", group="C4", **SMALL).cuda()  # type: ignore[arg-type]
+        network = create_model("sfcnn-small", head="local-ws", group="C4", **size).cuda()  # type: ignore[arg-type]
         objective = Objective(network, reg=0.3, elastic=1e-3, norm_penalty=0.1)
         if compiled:
             objective.compile_features(graphs=True)

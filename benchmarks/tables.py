@@ -12,16 +12,18 @@ import layers
 import matplotlib.pyplot as plt
 import steps
 from basis import save
+from matplotlib.ticker import LogLocator, NullLocator
 from record import ROOT, markdown_table, publish
 
 from invint.study.records import read_records
 from invint.study.tables import Table, tables_by_data
 
-STUDIES = ("digits-demo", "digits-selection")
+STUDIES = ("digits-demo", "digits-selection", "table2-tenth")
 KERNELS = {
     "plain path, compiled": "heads-cuda-plain",
     "kernel by rows": "heads-cuda-triton-rows",
     "kernel by tiles": "heads-cuda-triton-tiles",
+    "kernel by pixels": "heads-cuda",
 }
 
 
@@ -35,7 +37,7 @@ def kernels() -> str:
     """Return the time of a training step of the monomial head, in milliseconds."""
     places = [(net, count) for net in ("sfcnn", "sf-wrn16-8") for count in (5, 10, 50)]
     body = [[label, *_times(rows_of(name), places)] for label, name in KERNELS.items()]
-    body.append(["kernel by pixels, four taps each", *_swept(places)])
+    body.append(["kernel by pixels, its launches alone", *_swept(places)])
     floor = {row["place"]["network"]: row for row in rows_of("heads-cuda-triton-tiles")}
     body.append(["last convolution", *(f"{floor[net]['convolution_ms']:.2f}" for net, _ in places)])
     return markdown_table(["ms", *(f"{net}, {count}" for net, count in places)], body)
@@ -43,7 +45,7 @@ def kernels() -> str:
 
 def _times(rows: list[dict[str, Any]], places: list[tuple[str, int]]) -> list[str]:
     found = {(row["place"]["network"], row.get("monomials")): row["ms"] for row in rows}
-    return [f"{found[place]:.2f}" for place in places]
+    return [f"{found[place]:.2f}" if place in found else "–" for place in places]
 
 
 def _swept(places: list[tuple[str, int]]) -> list[str]:
@@ -57,11 +59,19 @@ def _swept(places: list[tuple[str, int]]) -> list[str]:
 
 
 def heads_cuda() -> list[dict[str, Any]]:
-    """Return the heads compiled on CUDA; monomials have no whole step with their kernels yet."""
-    measured = [row for row in rows_of("heads-cuda-plain") if row["head"] != "monomials"]
-    known = {row["head"] for row in measured} | {"monomials"}
-    rest = [row for row in rows_of("heads-cuda-triton-tiles") if row["head"] not in known]
-    return measured + rest
+    """Return the heads compiled on CUDA, each from the newest record that has it."""
+    newest: dict[tuple[str, str, int | None], dict[str, Any]] = {}
+    for name in ("heads-cuda-triton-tiles", "heads-cuda-plain", "heads-cuda"):
+        for row in rows_of(name):
+            if row["head"] != "monomials" or name == "heads-cuda":  # with kernels now in use
+                newest[row["place"]["network"], row["head"], row.get("monomials")] = row
+    order = [(name, options.get("monomials")) for name, options in heads.HEADS]
+    return [
+        newest[place.network, *each]
+        for place in heads.PLACES
+        for each in order
+        if (place.network, *each) in newest
+    ]
 
 
 def study(name: str) -> str:
@@ -88,11 +98,16 @@ def draw(table: Table, name: str) -> None:
                     ours.mean, place, xerr=ours.deviation, fmt="o", color="C0", capsize=3
                 )
             if paper is not None:
-                panel.plot(paper[0], place, "DC1", mfc="none")
+                panel.plot(paper[0], place, "DC1", mfc="none", label="paper" if place == 0 else "")
         panel.set_title(f"{size:,} training images", fontsize=10)
         panel.set_xlabel("test error in %")
-        panel.set_xlim(left=0)
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_locator(NullLocator())
         panel.grid(axis="x", alpha=0.3)
+    if panels[-1].get_legend_handles_labels()[0]:
+        panels[-1].legend(loc="lower right")
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
     save(figure, ROOT / "docs" / f"{name}.svg")

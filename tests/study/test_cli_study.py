@@ -1,3 +1,4 @@
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,31 @@ def test_a_study_ends_in_its_table_and_is_not_repeated(invoke: Invoke, tmp_path:
     assert "% error" not in second.stderr
     assert second.stdout.startswith("data,recipe,averaged")
     assert [run.seed for run in read_records(records)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_runs_made_elsewhere_are_known_by_their_records(invoke: Invoke, tmp_path: Path) -> None:
+    arguments = ["digits", "--sizes", "50", "--only", "cnn"]
+    records, both = tmp_path / "records.json", tmp_path / "both.json"
+    invoke(*arguments, "--seeds", "1", "--records", str(records))
+    shutil.rmtree(tmp_path / "runs")
+    result = invoke(*arguments, "--seeds", "2", "--known", str(records), "--records", str(both))
+    assert "seed 0:" not in result.stderr
+    assert "digits/cnn, 50 images, seed 1: " in result.stderr
+    assert "2 of 2 runs" in result.stderr
+    assert "(2)" in result.stdout
+    assert [run.seed for run in read_records(both)] == [0, 1]
+    assert read_records(both)[0] == read_records(records)[0]
+    longer = invoke(*arguments[:2], "60", *arguments[3:], "--seeds", "1", "--known", str(both))
+    assert "digits/cnn, 60 images, seed 0: " in longer.stderr  # not among the known
+
+
+def test_known_runs_must_be_records(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "known.json").write_text("[]")
+    result = invoke("digits", "--only", "cnn", "--known", str(tmp_path / "known.json"))
+    assert "known.json" in line_of(result)
+    missing = invoke("digits", "--only", "cnn", "--known", str(tmp_path / "missing.json"))
+    assert "missing.json" in line_of(missing)
 
 
 @pytest.mark.slow

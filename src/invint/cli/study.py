@@ -39,6 +39,9 @@ def study(  # noqa: PLR0913
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
     format: Annotated[str, typer.Option(help="terminal, markdown, csv or latex.")] = "terminal",
     records: Annotated[Path | None, typer.Option(help="Write small records to this file.")] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="Records of runs made elsewhere: not run again.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
 ) -> None:
@@ -58,16 +61,17 @@ def study(  # noqa: PLR0913
         scale=scale,
     )
     execution = Execution(device=device, precision=precision, compile=compile, threads=threads)
-    place = Place(runs=runs, data_dir=data_dir, execution=execution)
+    elsewhere = terminal.keys_of(known)
+    place = Place(runs=runs, data_dir=data_dir, execution=execution, known=elsewhere)
     if dry_run:
         terminal.show_plan(cells, place, jobs)
         return
     try:
         failed = terminal.carry_out(cells, place, terminal.choose_engine(engine, jobs, address))
     finally:  # also of a study that was stopped
-        terminal.show_table(cells, place, format=format, records=records)
+        terminal.show_table(cells, place, known, format=format, records=records)
     if report is not None:
-        terminal.write_page(cells, place, report, title or f"Study {name}", records)
+        terminal.write_page(cells, place, known, report, title or f"Study {name}", records)
     if failed:
         raise RunError(
             f"{len(failed)} of {len(cells)} runs failed, first {failed[0].cell.label}: "

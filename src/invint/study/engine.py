@@ -38,11 +38,13 @@ class Place:
         runs: Where the folders of runs are.
         data_dir: Where data sets are.
         execution: Device, precision, threads.
+        known: Hash of the recipe and seed of runs that were finished elsewhere.
     """
 
     runs: Path = Path("runs")
     data_dir: Path | None = None
     execution: Execution = field(default_factory=Execution)
+    known: frozenset[tuple[str, int]] = frozenset()
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of a run."""
@@ -50,13 +52,20 @@ class Place:
 
     def unfinished(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the runs that have no result yet."""
-        return [cell for cell in cells if not (self.folder(cell) / "result.json").exists()]
+        return [cell for cell in cells if not self._finished(cell)]
 
     def steps_done(self, cell: Cell) -> int:
         """Return how many steps of a run are done, as far as its log says."""
-        if (self.folder(cell) / "result.json").exists():
+        if self._finished(cell):
             return cell.steps
         return min(steps_logged(self.folder(cell)), cell.steps)
+
+    def has_result(self, cell: Cell) -> bool:
+        """Return whether the folder of a run has its result."""
+        return (self.folder(cell) / "result.json").exists()
+
+    def _finished(self, cell: Cell) -> bool:
+        return (cell.recipe.hash, cell.seed) in self.known or self.has_result(cell)
 
 
 @dataclass(frozen=True)

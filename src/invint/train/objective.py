@@ -76,8 +76,11 @@ class Objective(nn.Module):
                 the next step, so that they cannot be accumulated over several.
         """
         body = Body(self.network.get_submodule("features"), penalised=bool(self.reg * self.elastic))
-        options = {"triton.cudagraphs": graphs, "comprehensive_padding": False}  # see the guide
-        self.compiled = torch.compile(body, dynamic=False, options=options)
+        self.compiled = torch.compile(
+            body,
+            dynamic=False,
+            options={"triton.cudagraphs": graphs, "comprehensive_padding": False},  # see the guide
+        )
 
     def elastic_term(self, like: Tensor, total: Tensor | None = None) -> Tensor:
         """Return the penalty of steerable weights with its factor and the constant λ.

@@ -20,7 +20,7 @@ from invint.run import Watch
 from invint.study.engine import Outcome, Place, one_by_one, side_by_side, threads_each
 from invint.study.estimate import Forecast, forecast
 from invint.study.grid import Cell
-from invint.study.records import RunRecord, find_runs, write_records
+from invint.study.records import RunRecord, find_runs, read_records, write_records
 from invint.study.tables import Table, make_table
 
 LOOK = 1.0  # seconds between two looks at the logs of other processes
@@ -174,9 +174,17 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def show_table(cells: Sequence[Cell], place: Place, *, format: str, records: Path | None) -> None:
+def keys_of(records: Path | None) -> frozenset[tuple[str, int]]:
+    """Return hash and seed of the runs in a file of records."""
+    runs = [] if records is None else read_records(records)
+    return frozenset((run.hash, run.seed) for run in runs)
+
+
+def show_table(
+    cells: Sequence[Cell], place: Place, known: Path | None, *, format: str, records: Path | None
+) -> None:
     """Print the table of what is done, and write records if there is a file for them."""
-    found = _found(cells, place)
+    found = _found(cells, place, known)
     if not found:
         return
     if records is not None:
@@ -199,25 +207,33 @@ def study_table(cells: Sequence[Cell], found: Sequence[RunRecord]) -> Table:
     return make_table(found, recipes=recipes, sizes=sorted(columns))
 
 
-def _found(cells: Sequence[Cell], place: Place) -> list[RunRecord]:
-    left = set(place.unfinished(cells))
-    return find_runs([place.folder(cell) for cell in cells if cell not in left])
+def _found(cells: Sequence[Cell], place: Place, known: Path | None) -> list[RunRecord]:
+    """Read the finished runs of a study: from their folders, and from records made elsewhere."""
+    paths = [place.folder(cell) for cell in cells if place.has_result(cell)]
+    asked = {(cell.recipe.hash, cell.seed) for cell in cells}
+    found = find_runs(paths if known is None else [*paths, known])
+    return [run for run in found if (run.hash, run.seed) in asked]
 
 
 def write_page(
-    cells: Sequence[Cell], place: Place, path: Path, title: str, records: Path | None
+    cells: Sequence[Cell],
+    place: Place,
+    known: Path | None,
+    path: Path,
+    title: str,
+    records: Path | None,
 ) -> None:
     """Write a page about what is done, and records again: angles were measured for it."""
     from invint.report import write_report
 
-    found = _found(cells, place)
+    found = _found(cells, place, known)
     if not found:
         return
     left = [f"not run: {cell.label}" for cell in place.unfinished(cells)]
     with Console(stderr=True).status(f"drawing {len(found)} runs"):
         write_report(found, path, title=title, data_dir=place.data_dir, notes=left)
     if records is not None:
-        write_records(_found(cells, place), records)
+        write_records(_found(cells, place, known), records)
     Console(stderr=True).print(
         f"open {path.resolve().as_uri()}", highlight=False, markup=False, soft_wrap=True
     )

@@ -1,10 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from study.tiny_runs import place_in, tiny
 
 from invint.recipes import find_recipe
 from invint.recipes.recipe import Recipe
+from invint.run.training import Run
 from invint.study import estimate
 from invint.study.estimate import Forecast, Speed, forecast, measured, what_is_measured
 
@@ -66,3 +68,26 @@ def test_real_steps_are_made_and_nothing_is_kept(
     assert 0 < speed.image < 1
     assert speed.tests == 797 * 17
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_where_a_step_takes_long_a_part_of_a_batch_stands_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[int]()
+
+    class Counted(Run):
+        def __init__(self, recipe: Recipe, *rest: Any) -> None:
+            made.append(recipe.train.batch_size)
+            super().__init__(recipe, *rest)
+
+    monkeypatch.setattr(estimate, "MOST", 2)
+    monkeypatch.setattr(estimate, "Run", Counted)
+    recipe = what_is_measured(find_recipe("digits/cnn"))
+    whole = measured(recipe, place_in(tmp_path), threads=1)
+    monkeypatch.setattr(estimate, "LONG", 0.0)
+    part = measured(recipe, place_in(tmp_path), threads=1)
+    assert made == [estimate.FEW, recipe.train.batch_size, estimate.FEW]
+    assert part.tests == whole.tests
+    assert part.step > 0
+    assert part.image > 0

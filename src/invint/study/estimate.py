@@ -24,6 +24,8 @@ from invint.train.loop import fit
 WARM_UP = 2  # steps that are not counted: caches, compilation
 ENOUGH = 1.0  # seconds of steps that are counted, at least one step
 MOST = 20  # steps that are counted
+FEW = 4  # images of a batch that are measured where a whole one takes too long
+LONG = 3.0  # seconds of a step that are too long
 
 
 @dataclass(frozen=True)
@@ -117,16 +119,35 @@ def what_is_measured(recipe: Recipe) -> Recipe:
 
 
 def measured(recipe: Recipe, place: Place, *, threads: int | None = None) -> Speed:
-    """Make a few real steps and answer a few test images; nothing of it is kept."""
+    """Make a few real steps and answer a few test images; nothing of it is kept.
+
+    Where a step takes seconds, a part of a batch stands for the whole.
+    """
     wanted = place.execution
     execution = replace(wanted, threads=wanted.threads or threads).decided()
-    with tempfile.TemporaryDirectory() as folder, execution.applied():
+    with execution.applied():
         images = Images.of(recipe, 0, place.data_dir)
-        run = Run(recipe, 0, RunFolder(Path(folder)), images, execution, Team())
-        step = _seconds_per_step(run)
-        turns = recipe.data.test_turns
-        tests = len(images.dataset.test) * (1 if turns == 1 else 1 + turns)
-        return Speed(step, _seconds_per_image(run), tests)
+        if not execution.compile and recipe.train.batch_size > FEW:
+            part = _speed(recipe, images, execution, batch=FEW, tests=FEW)
+            if part.step > LONG:
+                return part
+        batch = recipe.train.batch_size
+        return _speed(recipe, images, execution, batch=batch, tests=EVALUATION_BATCH)
+
+
+def _speed(
+    recipe: Recipe, images: Images, execution: Execution, *, batch: int, tests: int
+) -> Speed:
+    """Measure batches of a size, and multiply."""
+    smaller = replace(recipe, train=replace(recipe.train, batch_size=batch))
+    turns = recipe.data.test_turns
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(smaller, 0, RunFolder(Path(folder)), images, execution, Team())
+        return Speed(
+            step=_seconds_per_step(run) * recipe.train.batch_size / batch,
+            image=_seconds_per_image(run, tests),
+            tests=len(images.dataset.test) * (1 if turns == 1 else 1 + turns),
+        )
 
 
 def _seconds_per_step(run: Run) -> float:
@@ -151,9 +172,9 @@ def _seconds_per_step(run: Run) -> float:
     return statistics.median(after - before for before, after in pairwise(times[WARM_UP:]))
 
 
-def _seconds_per_image(run: Run) -> float:
+def _seconds_per_image(run: Run, tests: int) -> float:
     part = run.images.dataset.test
-    few = part[torch.arange(min(len(part), EVALUATION_BATCH))]
+    few = part[torch.arange(min(len(part), tests))]
     dataset = replace(run.images.dataset, test=few)
     run.images = replace(run.images, dataset=dataset)
     test_logits(run, run.network, turns=1)

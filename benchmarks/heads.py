@@ -3,7 +3,8 @@
 For each head: forward and backward, as a ratio to average pooling and as a share of the last
 convolution (the plain `conv2d` of its shapes) of `sfcnn` and of `sf-wrn16-8` on STL-10's maps.
 
-usage: python benchmarks/heads.py [--turns 5] [--compile] [--only avg,local-ws] [--record NAME]
+usage: python benchmarks/heads.py [--turns 5] [--compile] [--only avg,local-ws]
+                                  [--places sfcnn] [--record NAME]
 """
 
 import argparse
@@ -128,10 +129,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="timed calls of each kind (5)")
     parser.add_argument("--compile", action="store_true", help="compile heads and convolution")
     parser.add_argument("--only", help="heads, with commas; avg must be among them (all)")
+    parser.add_argument("--places", help="networks, with commas (all)")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     rows = []
     for place in PLACES:
+        if options.places and place.network not in options.places.split(","):
+            continue
         rows += measure(place, options)
         print(f"{place.network}: convolution {rows[-1]['convolution_ms']:.3g} ms", flush=True)
         if options.record:  # what comes may be cut off

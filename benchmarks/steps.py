@@ -9,9 +9,9 @@ usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,loc
                                   [--batch 64] [--turns 20] [--record NAME]
 """
 
-import argparse
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -105,35 +105,45 @@ def compared(network: str, head: str) -> nn.Module:
     )
 
 
-def measure(network: str, head: str, options: argparse.Namespace) -> dict[str, Any]:
+class Steps(NamedTuple):
+    """Training steps of one network, and the bytes it needs at its peak when not compiled."""
+
+    eager: Callable[[], object]
+    compiled: Callable[[], object] | None
+    bytes: int
+
+
+def steps_of(
+    make: Callable[[], nn.Module], network: str, batch: int, *, compiled: bool = True
+) -> Steps:
+    """Return steps of a network, not compiled and compiled."""
+    before = torch.cuda.memory_allocated()
+    eager = stepping(make(), network, batch, compiled=False)
+    eager()  # makes the moments of the optimizer
+    memory = peak(eager) - before if DEVICE == "cuda" else 0
+    return Steps(
+        eager, stepping(make(), network, batch, compiled=True) if compiled else None, memory
+    )
+
+
+def measure(network: str, head: str, floor: Steps, batch: int, turns: int) -> dict[str, Any]:
     """Time a network with a head beside the plain one, compiled and not."""
-    work = operations(network, options.batch)
-
-    def step(model: nn.Module, compiled: bool) -> Callable[[], object]:
-        return stepping(model, network, options.batch, compiled)
-
-    steps, memory = [], []
-    for model in (compared(network, head), plain(network)):
-        before = torch.cuda.memory_allocated()
-        steps.append(step(model, False))
-        steps[-1]()  # makes the moments of the optimizer
-        memory.append(peak(steps[-1]) - before if DEVICE == "cuda" else 0)
-    steps.append(step(plain(network), True))
-    if head != "e2cnn":
-        steps.append(step(compared(network, head), True))
-    times = in_turn(steps, options.turns)
-    ours, plain_eager, lowest, best = *times, *times[:1] * (4 - len(times))
+    work = operations(network, batch)
+    ours = steps_of(lambda: compared(network, head), network, batch, compiled=head != "e2cnn")
+    both = [each for each in (*floor[:2], *ours[:2]) if each is not None]
+    plain_eager, lowest, eager, *rest = in_turn(both, turns)
+    best = rest[0] if rest else None
     return {
         "network": network,
         "head": head,
-        "batch": options.batch,
-        "milliseconds": None if head == "e2cnn" else 1e3 * best,
+        "batch": batch,
+        "milliseconds": best and 1e3 * best,
         "plain_milliseconds": 1e3 * lowest,
-        "eager_milliseconds": 1e3 * ours,
+        "eager_milliseconds": 1e3 * eager,
         "plain_eager_milliseconds": 1e3 * plain_eager,
-        "bytes": memory[0],
-        "plain_bytes": memory[1],
-        "teraflops": work / best / 1e12,
+        "bytes": ours.bytes,
+        "plain_bytes": floor.bytes,
+        "teraflops": work / (best or eager) / 1e12,
         "plain_teraflops": work / lowest / 1e12,
     }
 
@@ -181,9 +191,10 @@ def main() -> None:
     rows = []
     for network in options.networks.split(","):
         peer = ["e2cnn"] if INSTALLED and network == "sfcnn" else []
+        floor = steps_of(partial(plain, network), network, options.batch)
         for head in [*options.heads.split(","), *peer]:
             torch.manual_seed(0)
-            rows.append(measure(network, head, options))
+            rows.append(measure(network, head, floor, options.batch, options.turns))
             print(table(rows[-1:]), flush=True)
             if options.record:  # what comes may be cut off
                 write_record(options.record, this_command(), rows)

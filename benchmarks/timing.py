@@ -53,7 +53,7 @@ def in_turn(functions: Sequence[Callable[[], object]], turns: int) -> list[float
         for _ in range(1 if DEVICE == "cpu" else 3):
             function()
     times: list[list[float]] = []
-    while len(times) < turns or (len(times) < 100 and sum(map(sum, times)) < 2):
+    while len(times) < turns or (len(times) < 100 and REPEATS * sum(map(sum, times)) < 2):
         times.append([seconds(function) for function in functions])
     return [statistics.median(column) for column in zip(*times, strict=True)]
 

@@ -19,7 +19,7 @@ from invint.export import load_model
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
 from invint.run import Execution, train_run
-from invint.run.training import class_weights
+from invint.run.building import class_weights
 
 if TYPE_CHECKING:
     from run.conftest import TinyRun

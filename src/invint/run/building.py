@@ -64,6 +64,11 @@ class Images:
         """Labels of the images trained on."""
         return self.dataset.train.labels[self.chosen]
 
+    @property
+    def class_weights(self) -> Tensor:
+        """The weight of each class in the loss, where they are to count alike."""
+        return class_weights(self.labels, len(self.dataset.class_names))
+
     def describe(self, seed: int) -> dict[str, Any]:
         """Say which images these are, for `subset.json`."""
         return {
@@ -143,3 +148,9 @@ def mixed(*numbers: object) -> int:
     """Return a seed that depends on all of these."""
     text = " ".join(map(str, numbers))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
+def class_weights(labels: Tensor, classes: int) -> Tensor:
+    """Return weights inversely proportional to how often each class occurs, 1 on average."""
+    counts = torch.bincount(labels, minlength=classes).clamp_min(1)
+    return len(labels) / (classes * counts.float())

@@ -1,13 +1,10 @@
-"""A run from its start, or from where it was left, to its result."""
+"""The state of a run, and how it moves on: segment by segment, from epoch to epoch."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import asdict
 from functools import cached_property, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,20 +19,16 @@ from invint.files import write_whole
 from invint.models.network import Network
 from invint.nn import MonomialIntegration, Monomials
 from invint.recipes.recipe import Recipe
+from invint.run.beginning import describe, describe_environment, describe_images
 from invint.run.building import Images, make_card, mixed
 from invint.run.execution import Execution
-from invint.run.faults import check_finite, explained, stop_on_signal
+from invint.run.faults import check_finite, stop_on_signal
 from invint.run.finishing import finish
-from invint.run.folder import FORMAT_VERSION, RunFolder
-from invint.run.processes import Team, synchronize, team
+from invint.run.folder import RunFolder
+from invint.run.processes import Team, synchronize
+from invint.run.saving import restore, save
 from invint.run.selecting import Selector
 from invint.run.watch import Watch
-from invint.train.checkpoint import (
-    Checkpoint,
-    latest_checkpoint,
-    load_optimizer,
-    optimizer_tensors,
-)
 from invint.train.evaluate import logits_of, scores_of
 from invint.train.loop import Batch, Meter, channels_last, fit, make_optimizer
 from invint.train.objective import Objective
@@ -44,50 +37,6 @@ from invint.train.pace import Pace, learning_rate
 EVALUATION_BATCH = 256
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SECONDS_WITHOUT_CHECKPOINT = 60.0  # within a long epoch
-
-
-def train_run(
-    recipe: Recipe,
-    *,
-    seed: int = 0,
-    runs: Path = Path("runs"),
-    data_dir: Path | None = None,
-    execution: Execution | None = None,
-    watch: Watch | None = None,
-) -> Path:
-    """Carry out a run, or what is left of it, and return its folder.
-
-    A finished run is not run again. Killed at any moment and called again, it ends in the same
-    weights: batches and random numbers are functions of the seed and the step.
-
-    Args:
-        recipe: Every choice.
-        seed: Of the subset, the weights, the batches and dropout.
-        runs: Where the folders of runs are.
-        data_dir: Where data sets are; by default `INVINT_DATA` or the user's cache.
-        execution: Device, precision, threads.
-        watch: Hears of the progress.
-    """
-    folder, watch = RunFolder.of(runs, recipe, seed), watch or Watch()
-    result = folder.result
-    if result is not None:
-        watch.noted(f"{folder.path} is complete; nothing to do")
-        watch.finished(result)
-        return folder.path
-    execution = execution or Execution()
-    begun = folder.read("environment.json")
-    execution = execution.as_begun(begun, folder.path) if begun else execution.decided()
-    with ExitStack() as stack:
-        stack.callback(watch.ended)
-        stack.enter_context(explained(folder.path))
-        stack.enter_context(execution.applied())
-        processes = stack.enter_context(team(execution.torch_device))
-        if processes.leads:
-            stack.enter_context(folder.locked())
-        images = Images.of(recipe, seed, data_dir, progress=watch.decoded)
-        run = Run(recipe, seed, folder, images, execution, processes)
-        run.complete(watch)
-    return folder.path
 
 
 class Run:
@@ -167,7 +116,7 @@ class Run:
             reg=train.reg,
             elastic=train.elastic,
             norm_penalty=train.norm_penalty,
-            class_weights=self.class_weights if train.class_weights else None,
+            class_weights=self.images.class_weights if train.class_weights else None,
         ).to(self.device)
         if self.execution.compile and self.processes.size == 1:
             objective.compile_features(graphs=self.device.type == "cuda" and train.accumulate == 1)
@@ -181,22 +130,21 @@ class Run:
 
         return terms
 
-    @property
-    def class_weights(self) -> Tensor:
-        """The weight of each class among the images trained on."""
-        return class_weights(self.images.labels, len(self.images.dataset.class_names))
-
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean over a batch, with class weights where the recipe asks for them."""
-        weight = self.class_weights.to(self.device) if self.recipe.train.class_weights else None
+        weight = (
+            self.images.class_weights.to(self.device) if self.recipe.train.class_weights else None
+        )
         return cross_entropy(logits, labels, weight=weight, reduction="none").mean()
 
     def complete(self, watch: Watch) -> None:
         """Begin or go on, train to the end, and write the result."""
         self.watch = watch
         if self.processes.leads:
-            self.describe()
-        self.restore()
+            describe(self.folder, self.recipe, self.seed)
+            describe_images(self.folder, self.images, self.seed)
+            describe_environment(self.folder, self.execution, watch)
+        restore(self)
         self.processes.wait()
         watch.started(self.folder.path, self.step, self.pace.steps)
         with stop_on_signal() as asked:
@@ -206,41 +154,11 @@ class Run:
             watch.finished(finish(self))
         self.processes.wait()
 
-    def describe(self) -> None:
-        """Write what the run is, unless an earlier start did."""
-        recipe = self.recipe
-        about = {"format": FORMAT_VERSION, "name": recipe.name, "about": recipe.about}
-        about |= {"choices": recipe.choices, "source": recipe.source}
-        written = self.folder.read("recipe.json")
-        if written is None:
-            self.folder.write("recipe.json", about | {"hash": recipe.hash, "seed": self.seed})
-        elif written.get("format") != FORMAT_VERSION:
-            raise RunError(
-                f"{self.folder.path}: format {written.get('format')}, this invint reads "
-                f"{FORMAT_VERSION}; go on with the version that wrote it"
-            )
-        chosen, before = self.images.describe(self.seed), self.folder.read("subset.json")
-        if before is None:
-            self.folder.write("subset.json", chosen, indent=None)
-        elif before != chosen:
-            raise RunError(
-                f"{self.folder.path}: the data set has changed since the run began; put it back, "
-                "or remove the folder to begin anew"
-            )
-        self.describe_environment()
-
-    def describe_environment(self) -> None:
-        """Write with what the run begins, or say what has changed since it did."""
-        begun, now = self.folder.read("environment.json"), self.execution.environment()
-        if begun is None:
-            self.folder.write("environment.json", now)
-            return
-        for key in ("invint", "torch", "machine", "processes"):
-            if begun.get(key) != now[key]:
-                self.watch.noted(
-                    f"the run began with {key} {begun.get(key)} and goes on with {now[key]}: "
-                    "the last bits may differ"
-                )
+    def save(self) -> None:
+        """Write a checkpoint; of several processes one does."""
+        self.saved_at = time.monotonic()
+        if self.processes.leads:
+            save(self)
 
     def segments(self) -> Iterator[tuple[int, int]]:
         """Yield the steps between epochs and selections that are still to be made."""
@@ -391,57 +309,3 @@ class Run:
         """The card of the network as it is now, with the monomials that are left."""
         head = self.card.head
         return make_card(self.recipe, self.images, monomials=self.monomials, head=head)
-
-    def save(self) -> None:
-        """Write a checkpoint, unless its numbers are none any more."""
-        self.saved_at = time.monotonic()
-        if not self.processes.leads:
-            return
-        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
-        moments = optimizer_tensors(self.network, self.optimizer)
-        tensors |= {f"optimizer.{name}": value for name, value in moments.items()}
-        tensors |= {"meter": self.meter.sums, "random.cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        if not all(each.isfinite().all() for each in tensors.values()):
-            check_finite(float("nan"), self.pace.epoch_at(self.step), self.folder.path)
-        monomials = self.monomials
-        facts = {
-            "step": self.step,
-            "selected": self.selected,
-            "head": self.card.head,
-            "monomials": None if monomials is None else asdict(monomials),
-            "best": self.best,
-            "log_lines": len(self.folder.log_lines()),
-            "seconds": self.seconds,
-        }
-        Checkpoint(tensors, facts).write(self.folder.path)
-
-    def restore(self) -> None:
-        """Go back to the last checkpoint that is whole, or to the start."""
-        checkpoint, problems = latest_checkpoint(self.folder.path)
-        for path, problem in problems.items():
-            self.watch.noted(f"{problem}; going on from what was saved before it")
-            if self.processes.leads:
-                path.replace(path.with_name(f"damaged-{path.name}"))
-        if self.processes.leads:
-            self.folder.cut_log(0 if checkpoint is None else checkpoint.facts["log_lines"])
-        if checkpoint is None:
-            return
-        facts = checkpoint.facts
-        stored = facts["monomials"]
-        self.build(facts["head"], None if stored is None else Monomials.from_dict(stored))
-        self.network.load_state_dict(checkpoint.part("network."))
-        load_optimizer(self.network, self.optimizer, checkpoint.part("optimizer."))
-        self.meter.sums.copy_(checkpoint.tensors["meter"])
-        torch.set_rng_state(checkpoint.tensors["random.cpu"])
-        if "random.cuda" in checkpoint.tensors and self.device.type == "cuda":
-            torch.cuda.set_rng_state(checkpoint.tensors["random.cuda"], self.device)
-        self.step, self.selected, self.best = facts["step"], facts["selected"], facts["best"]
-        self.seconds_before = facts["seconds"]
-
-
-def class_weights(labels: Tensor, classes: int) -> Tensor:
-    """Return weights inversely proportional to how often each class occurs, 1 on average."""
-    counts = torch.bincount(labels, minlength=classes).clamp_min(1)
-    return len(labels) / (classes * counts.float())

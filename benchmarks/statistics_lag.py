@@ -16,7 +16,7 @@ from record import write_record
 from invint.data.batches import Batches
 from invint.data.registry import load_dataset
 from invint.export import load_network
-from invint.study.records import read_run
+from invint.study.folders import read_run
 
 
 def measure(folder: Path) -> dict[str, Any]:

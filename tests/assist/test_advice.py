@@ -27,7 +27,7 @@ from invint.assist.comparison import Standing, best_run, compare, confused, stan
 from invint.assist.plan import Plan
 from invint.data.dataset import Dataset, Part
 from invint.errors import RunError
-from invint.study.records import RunRecord
+from invint.study.record import RunRecord
 from invint.study.statistics import BETTER, UNDECIDED, WORSE
 
 PLAN = Plan(side=16, batch_size=32, steps=300, seeds=1)

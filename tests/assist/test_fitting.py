@@ -24,7 +24,7 @@ from invint.errors import ConfigError, DataError, Interrupted
 from invint.export import load_model
 from invint.run import Watch
 from invint.run.models import predict
-from invint.study.records import read_predictions
+from invint.study.predictions import read_predictions
 from invint.study.statistics import BETTER
 
 PLAN = Plan(side=16, batch_size=32, steps=45, seeds=1)

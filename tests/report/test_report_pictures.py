@@ -22,7 +22,8 @@ from invint.report.pictures import (
     picture_uri,
     selection_figure,
 )
-from invint.study.records import read_predictions, read_run
+from invint.study.folders import read_run
+from invint.study.predictions import read_predictions
 
 OWN = Series("digits/monomials", "monomials", 2)
 

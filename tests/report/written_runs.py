@@ -17,7 +17,8 @@ from invint.data.dataset import Dataset, Part
 from invint.export import ModelCard, export_model
 from invint.models.registry import create_model
 from invint.nn import Monomials
-from invint.study.records import RunRecord, read_run
+from invint.study.folders import read_run
+from invint.study.record import RunRecord
 
 NAMES = tuple(map(str, range(10)))
 OWN_NAME = ("monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")

@@ -1,19 +1,15 @@
 import json
-import multiprocessing
-import os
-import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from study.tiny_runs import place_in, tiny, weights
+from study.tiny_runs import place_in, tiny
 
 from invint.errors import Interrupted, RunError
 from invint.run.folder import RunFolder
 from invint.study import engine
-from invint.study.engine import Outcome, carry_out, one_by_one, side_by_side, steps_logged
+from invint.study.engine import Outcome, carry_out, one_by_one, steps_logged
 
 
 def write_log(folder: Path, *lines: object) -> None:
@@ -114,41 +110,6 @@ def test_a_run_another_process_works_at_comes_last(
     ]
 
 
-@pytest.mark.slow
-def test_processes_side_by_side_end_in_the_same_bits(tmp_path: Path) -> None:
-    here, there = place_in(tmp_path / "here"), place_in(tmp_path / "there")
-    cells = [tiny(seed=0), tiny(seed=1), tiny("digits/pooling"), tiny(size=5)]
-    alone = {outcome.cell: outcome for outcome in one_by_one(cells, here)}
-    beside = {outcome.cell: outcome for outcome in side_by_side(cells, there, 2)}
-    assert alone.keys() == beside.keys() == set(cells)
-    for cell in cells[:3]:
-        assert weights(here, cell) == weights(there, cell)
-        assert alone[cell].error == beside[cell].error
-    assert "5 images cannot show 10 classes" in beside[cells[3]].problem
-    assert multiprocessing.active_children() == []
-
-
-@pytest.mark.slow
-def test_a_process_that_is_lost_costs_no_run(tmp_path: Path) -> None:
-    here, there = place_in(tmp_path / "here"), place_in(tmp_path / "there")
-    cells = [tiny(seed=seed, scale=1.0) for seed in (0, 1)]
-    notes, outcomes = list[str](), list[Outcome]()
-    work = threading.Thread(
-        target=lambda: outcomes.extend(side_by_side(cells, there, 2, notes.append))
-    )
-    work.start()
-    while not any(map(there.steps_done, cells)):
-        time.sleep(0.02)
-    victim = multiprocessing.active_children()[0]
-    os.kill(victim.pid or 0, signal.SIGKILL)
-    work.join()
-    assert [outcome.problem for outcome in outcomes] == ["", ""]
-    assert len(notes) == 1
-    assert notes[0].endswith("its process was lost; going on from its last checkpoint")
-    list(one_by_one(cells, here))
-    assert [weights(here, cell) for cell in cells] == [weights(there, cell) for cell in cells]
-
-
 def test_a_run_that_loses_every_process_is_given_up(tmp_path: Path) -> None:
     place, cell, notes = place_in(tmp_path), tiny(), list[str]()
     waiting = engine.Waiting([], notes.append)
@@ -159,15 +120,3 @@ def test_a_run_that_loses_every_process_is_given_up(tmp_path: Path) -> None:
     outcome = waiting.lost(cell, folder)
     assert outcome is not None
     assert outcome.problem.endswith("its process was lost 3 times; is there enough memory for it?")
-
-
-def test_several_processes_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    assert [engine.threads_each(jobs) for jobs in (1, 2, 3, 16)] == [8, 4, 2, 1]
-
-
-def test_several_processes_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    engine.choose_gpu(3)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"

@@ -14,7 +14,7 @@ from invint.assist.comparison import (
 )
 from invint.assist.plan import Plan
 from invint.data.dataset import Dataset
-from invint.study.records import RunRecord
+from invint.study.record import RunRecord
 from invint.study.statistics import BETTER, UNDECIDED, WORSE, Difference, Excess
 
 NAMES = {

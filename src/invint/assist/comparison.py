@@ -11,7 +11,8 @@ from torch import Tensor
 
 from invint.data.dataset import Part
 from invint.errors import RunError
-from invint.study.records import RunRecord, confusion_matrix, read_predictions
+from invint.study.predictions import confusion_matrix, read_predictions
+from invint.study.record import RunRecord
 from invint.study.statistics import (
     BETTER,
     UNDECIDED,

@@ -40,7 +40,8 @@ from invint.files import write_whole
 from invint.report import write_report
 from invint.report.networks import measure_turns, weights_of
 from invint.run import Execution, Watch, train_run
-from invint.study.records import RunRecord, read_run
+from invint.study.folders import read_run
+from invint.study.record import RunRecord
 
 FORMAT = 1
 LEAST = LADDER[0]  # pixels: smaller images leave the network no map to integrate over

@@ -18,7 +18,7 @@ from invint.models.network import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
 from invint.recipes.recipe import DataChoice
 from invint.run.building import chosen_data
-from invint.study.records import RunRecord
+from invint.study.record import RunRecord
 
 Loader = Callable[[DataChoice], Dataset]
 IMAGES = 200  # turned through the circle, at most

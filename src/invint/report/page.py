@@ -31,7 +31,7 @@ from invint.report.pictures import (
     selection_figure,
 )
 from invint.run.building import load_chosen
-from invint.study.records import RunRecord, check_alike
+from invint.study.record import RunRecord, check_alike
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
 
 

@@ -12,8 +12,9 @@ import torch
 
 from invint.errors import ConfigError, RunError
 from invint.extras import needed
-from invint.study.engine import Note, Outcome, Place, Waiting, carry_out, choose_gpu, silent
+from invint.study.engine import Note, Outcome, Place, Waiting, carry_out, silent
 from invint.study.grid import Cell
+from invint.study.workers import choose_gpu
 
 CONNECT = 5.0  # seconds a scheduler has to answer
 ONE_RUN = threading.Lock()  # runs of one process would share its random numbers

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, RunError
 from invint.extras import needed
-from invint.study.engine import end_with_parent
 from invint.study.space import OWNER, Configuration, Space, parameter_space, rounded
 from invint.study.trials import Journal, Measured, Trial
+from invint.study.workers import end_with_parent
 
 ETA = 3  # of Hyperband: a third of the configurations gets three times the iterations
 ROUNDS = 10**6  # the budget ends a tuning, not the optimizer

@@ -17,11 +17,13 @@ from invint.errors import Interrupted
 from invint.recipes import Recipe
 from invint.recipes.recipe import DataChoice
 from invint.run import Watch
-from invint.study.engine import Outcome, Place, one_by_one, side_by_side, threads_each
+from invint.study.engine import Outcome, Place, one_by_one
 from invint.study.estimate import Forecast, forecast
 from invint.study.grid import Cell
-from invint.study.records import RunRecord, find_runs, read_records, write_records
+from invint.study.record import RunRecord
+from invint.study.records import find_runs, read_records, write_records
 from invint.study.tables import Table, make_table
+from invint.study.workers import side_by_side, threads_each
 
 LOOK = 1.0  # seconds between two looks at the logs of other processes
 

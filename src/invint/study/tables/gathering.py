@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from invint.errors import ConfigError
 from invint.study.paper import TABLES, paper_values, printed
-from invint.study.records import RunRecord, check_alike
+from invint.study.record import RunRecord, check_alike
 from invint.study.statistics import paired_difference, spread
 from invint.study.tables.notes import Notes
 from invint.study.tables.table import Cell, Row, Table

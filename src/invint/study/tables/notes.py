@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from invint.study.records import RunRecord
+from invint.study.record import RunRecord
 from invint.study.tables.table import NOT_RUN, Row
 
 

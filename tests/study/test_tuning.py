@@ -10,17 +10,10 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError, RunError
+from invint.study.optimizers import OPTIMIZERS, Bohb, RandomSearch, check_scales, round_of_brackets
 from invint.study.space import Choice, Configuration, Range
 from invint.study.trials import Journal, Measured, Trial, best_trial, cost, incumbents
-from invint.study.tuning import (
-    OPTIMIZERS,
-    Bohb,
-    Budget,
-    RandomSearch,
-    check_scales,
-    round_of_brackets,
-    tune,
-)
+from invint.study.tuning import Budget, tune
 
 SPACE = (
     Range("train.lr", 1e-5, 1e-1, log=True),

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from invint.study.optimizers import RandomSearch
 from invint.study.space import Configuration, Range
 from invint.study.trials import Journal, Measured
-from invint.study.tuning import Budget, RandomSearch, processes, tune
+from invint.study.tuning import Budget, processes, tune
 
 SPACE = (Range("model.dropout", 0.0, 0.8),)
 PARENT = """

@@ -57,8 +57,9 @@ def tune(  # noqa: PLR0913
     from invint.run import Execution
     from invint.study.cluster import cluster_executor
     from invint.study.engine import Place
+    from invint.study.optimizers import check_scales, round_of_brackets
     from invint.study.space import search_space
-    from invint.study.tuning import Budget, check_scales, processes, round_of_brackets
+    from invint.study.tuning import Budget, processes
 
     chosen = chosen_recipe(recipe, size=size, data=data, assignments=assignments)
     scales = check_scales(min_scale, max_scale)

@@ -14,9 +14,10 @@ from invint.errors import RunError
 from invint.recipes import Recipe
 from invint.recipes.files import write_recipe
 from invint.study.engine import Place
+from invint.study.optimizers import OPTIMIZERS
 from invint.study.space import OWNER, Space
 from invint.study.trials import Journal, Measured, Trial, best_trial, cost
-from invint.study.tuning import OPTIMIZERS, Budget, Executor, tune
+from invint.study.tuning import Budget, Executor, tune
 from invint.study.tuning_outcome import TITLES, against_own, share, verdict, write_outcome
 from invint.study.tuning_runs import TrainedTrial, describe, tuned_recipe, tuning_folder
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from invint.data import cache, pictures
+from invint.data import cache, picture_files, pictures
 from invint.data.cache import Seen, Shape, suggested_shape, user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder
@@ -134,7 +134,7 @@ def test_a_changed_folder_is_noticed(
 def test_a_file_that_becomes_readable_is_noticed(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pictures.read_bytes
+    read = picture_files.read_bytes
 
     def denied(path: str) -> Any:
         if path.endswith("00000.png"):

@@ -26,18 +26,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invint.data.dataset import Progress
+from invint.data.file_names import suffix
 from invint.data.layout import Entry
-from invint.data.pictures import (
+from invint.data.picture_files import (
     DEEP,
     GREY,
     MAX_BYTES,
-    Pixels,
-    decode,
     loses_depth,
     open_picture,
     read_bytes,
-    suffix,
 )
+from invint.data.pictures import Pixels, decode
 from invint.errors import DataError
 from invint.files import flush_folder, write_whole
 

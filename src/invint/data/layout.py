@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
+from invint.data.file_names import FOREIGN, SUFFIXES, shown, suffix
 from invint.errors import DataError
 
 SPLITS = {

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from invint.data.dataset import Progress
 from invint.data.file_names import suffix
-from invint.data.layout import Entry
+from invint.data.listing import Entry
 from invint.data.picture_files import (
     DEEP,
     GREY,

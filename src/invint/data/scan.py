@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
-from invint.data.cache import Decoded, Seen, Shape, cached, user_cache
+from invint.data.cache import Decoded, cached, user_cache
 from invint.data.dataset import Progress
 from invint.data.file_names import shown
 from invint.data.layout import read_layout
 from invint.data.listing import Bad, Entry, Layout
 from invint.data.pictures import check_request
+from invint.data.seen import Seen, Shape
 from invint.data.subsets import split
 from invint.errors import ConfigError, DataError
 

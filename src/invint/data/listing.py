@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from invint.data.file_names import shown
 
-SPLITS = {
+PARTS = ("train", "validation", "test")
+SPLITS = {  # names of folders and in tables, and the parts they mean
     "train": "train",
     "training": "train",
     "val": "validation",

@@ -9,7 +9,7 @@ import pytest
 from written_pictures import write_noise
 
 from invint.cli import main
-from invint.data import cache
+from invint.data import decoding
 from invint.run import models
 
 TINY = "--scale=0.5 --threads=1 --set=train.batch_size=8 --set=train.epochs=1 --quiet"
@@ -29,7 +29,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody looks on, and sees every fourth picture."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(cache, "CHUNK", 4)
+    monkeypatch.setattr(decoding, "CHUNK", 4)
     monkeypatch.setattr(models, "BATCH", 4)
 
 
@@ -93,10 +93,10 @@ def test_decoding_is_shown_the_first_time_only(
     """Those that train stop at the bad file, once it was read."""
     arguments = command.replace("DATA", pictures).split()
     before = set(Path().iterdir())
-    for decoding in (True, False):
+    for first in (True, False):
         assert run(monkeypatch, *arguments) == (0 if "--skip-bad" in arguments else 2)
         printed = capfd.readouterr()
-        assert ("/21" in printed.err) == decoding
+        assert ("/21" in printed.err) == first
         assert "/21" not in printed.out
     left = {path.name for path in set(Path().iterdir()) - before}
     assert left <= {"cache", "folder-two.png"}
@@ -105,7 +105,7 @@ def test_decoding_is_shown_the_first_time_only(
 def test_decoding_is_not_shown_where_nobody_looks_on(
     pictures: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cache, "CHUNK", 4)
+    monkeypatch.setattr(decoding, "CHUNK", 4)
     assert run(monkeypatch, "train", "digits/cnn", "--data", pictures) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("invint: ")

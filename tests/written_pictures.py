@@ -1,5 +1,6 @@
-"""Pictures for tests: a folder of noise, and PNG files put together chunk by chunk."""
+"""Pictures for tests: a folder of noise, files by Pillow, PNG files put together by hand."""
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -18,6 +19,13 @@ def write_noise(root: Path) -> Path:
             Image.fromarray(pixels).save(root / name / f"{number}.png")
     (root / "a" / "bad.png").touch()
     return root
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    """Return what Pillow would write into a file of this kind."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
 
 
 def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 0) -> bytes:

@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from invint.data import cache, pictures
-from invint.data.cache import Seen, Shape, suggested_shape, user_cache
+from invint.data import cache, decoding, picture_files, pictures, row_file
+from invint.data.cache import user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder
 from invint.errors import DataError
@@ -51,7 +51,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(1)
         return decode(*arguments, **options)
 
-    monkeypatch.setattr(cache, "decode", counting)
+    monkeypatch.setattr(decoding, "decode", counting)
     return calls
 
 
@@ -63,7 +63,7 @@ def test_the_second_start_opens_no_picture(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load_folder(root, cache=place)
-    monkeypatch.setattr(cache, "read_bytes", lambda _: pytest.fail("opened a picture"))
+    monkeypatch.setattr(decoding, "read_bytes", lambda _: pytest.fail("opened a picture"))
     assert same(load_folder(root, cache=place), first)
 
 
@@ -134,17 +134,17 @@ def test_a_changed_folder_is_noticed(
 def test_a_file_that_becomes_readable_is_noticed(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pictures.read_bytes
+    read = picture_files.read_bytes
 
     def denied(path: str) -> Any:
         if path.endswith("00000.png"):
             raise DataError("permission denied; check that it is there and may be read")
         return read(path)
 
-    monkeypatch.setattr(cache, "read_bytes", denied)
+    monkeypatch.setattr(decoding, "read_bytes", denied)
     with pytest.raises(DataError, match=r"a/00000\.png: permission denied\."):
         load_folder(root, cache=place)
-    monkeypatch.setattr(cache, "read_bytes", read)
+    monkeypatch.setattr(decoding, "read_bytes", read)
     assert len(load_folder(root, cache=place).train) == 24
 
 
@@ -198,7 +198,7 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache._Rows, "put", full)
+    monkeypatch.setattr(row_file.Rows, "put", full)
     line = r"cache: cannot keep decoded pictures \(no space left on device\); make room there or"
     with pytest.raises(DataError, match=line):
         load_folder(root, cache=place)
@@ -216,31 +216,11 @@ def test_a_failure_to_reach_the_disk_is_not_lost_on_the_way(
             raise failures.pop()
         flush(descriptor)
 
-    monkeypatch.setattr(cache, "FLUSHED", 1)
+    monkeypatch.setattr(row_file, "FLUSHED", 1)
     monkeypatch.setattr(os, "fsync", failing_once)
     with pytest.raises(DataError, match=r"cannot keep decoded pictures \(input/output error\)"):
         load_folder(root, cache=place)
     assert [path.name for path in place.iterdir()] == ["lock"]
-
-
-def test_writing_to_the_disk_begins_while_more_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushed: list[int] = []
-    flush = os.fsync
-
-    def counting(descriptor: int) -> None:
-        flushed.append(descriptor)
-        flush(descriptor)
-
-    monkeypatch.setattr(cache, "FLUSHED", 2 * 32 * 4 * 4 * 3)
-    monkeypatch.setattr(os, "fsync", counting)
-    with cache._draft(tmp_path, Shape(4, 3, False), 100) as rows:
-        for start in (0, 32, 64):
-            rows.put(start, [bytes(rows.row_bytes)] * 32)
-        assert len(rows.flushes) == 1
-    assert len(flushed) == 2
-    assert rows.path.stat().st_size == rows.begin + 100 * rows.row_bytes
 
 
 def test_an_interrupt_leaves_nothing(root: Path, place: Path) -> None:
@@ -269,32 +249,6 @@ def test_a_wrong_guess_of_the_shape_is_put_right(
     assert found.train.images.dtype == torch.uint16
     assert len(decoded) == 62
     assert len(list(place.glob("images-*"))) == 1
-
-
-def seen(width: int, height: int, mode: str = "RGB") -> Seen:
-    return Seen("", 0, 0, "x", width, height, mode)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "side"),
-    [
-        ([(28, 28)] * 3, 28),
-        ([(27, 27)] * 3, 28),
-        ([(96, 64)] * 3, 96),
-        ([(4000, 3000)] * 3, 96),
-        ([(32, 32), (32, 20), (500, 500)], 32),
-        ([(20, 20), (30, 30), (40, 40)], 32),
-        ([(300, 20), (400, 30), (500, 40)], 96),
-        ([(1, 1), (2, 2), (3, 3)], 16),
-        ([(1, 1)] * 3, 2),
-        ([], 16),
-    ],
-)
-def test_the_side_is_the_common_one_or_the_next_above_the_median(
-    sizes: list[tuple[int, int]], side: int
-) -> None:
-    assert suggested_shape([seen(*size) for size in sizes], None).side == side
-    assert suggested_shape([seen(*size) for size in sizes], 40).side == 40
 
 
 def test_the_cache_lies_in_the_users_cache_folder(
@@ -379,14 +333,3 @@ def test_the_second_start_is_instant(tmp_path: Path, place: Path) -> None:
     start = time.process_time()
     load_folder(tmp_path / "set", cache=place)
     assert time.process_time() - start < 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "rows"),
-    [(Shape(96, 3, False), 32), (Shape(512, 3, False), 5), (Shape(1024, 3, True), 1)],
-)
-def test_no_more_is_decoded_at_once_than_four_megabytes_or_one_picture(
-    tmp_path: Path, shape: Shape, rows: int
-) -> None:
-    with cache._draft(tmp_path, shape, 0) as draft:
-        assert draft.at_once(32) == rows

@@ -210,14 +210,6 @@ def test_sixteen_bits_are_kept(tmp_path: Path, load: Callable[..., Dataset]) -> 
     assert values == {1000 * n + ord(c) for n in range(4) for c in "ab"} | {2 * 257}
 
 
-def test_numbers_as_class_names_are_sorted_as_numbers(
-    tmp_path: Path, load: Callable[..., Dataset]
-) -> None:
-    for number in (0, 2, 10):
-        write_class(tmp_path / "set" / str(number), 3, first=10 * number)
-    assert load(tmp_path / "set").class_names == ("0", "2", "10")
-
-
 def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     write_class(tmp_path / "set" / "many", 10)
     write_class(tmp_path / "set" / "one", 1, first=100)
@@ -270,42 +262,6 @@ def test_hidden_files_are_passed_over(tmp_path: Path, load: Callable[..., Datase
 
 
 @pytest.mark.parametrize(
-    ("lines", "line"),
-    [
-        (["file,label", "a.png,1"], "expected the columns path, label and, if wanted, split and"),
-        ([""], "in the first line, got nothing"),
-        (["path,label", "0.png,"], "line 2: expected the name of a class, got ''"),
-        (["path,label", "0.png,a", "0.png,b"], "line 3: 0.png is listed twice; remove one"),
-        (
-            ["path,label", "0.png,a", ".//0.png,b"],
-            r"line 3: \.//0\.png is listed twice; remove one",
-        ),
-        (["path,label", "0.png,a, large"], "line 2: has more cells than the first line; put texts"),
-        (
-            ["path,label,split", "0.png,a,dev"],
-            "line 2: expected train, validation or test, got 'dev'",
-        ),
-        (["path,label,split", "0.png,a"], "line 2: expected train, validation or test, got ''"),
-        (["path,label,group", "0.png,a,"], "line 2: the group is missing; give every picture one"),
-        (["path,label", '0.png,"a'], "is no CSV file in UTF-8"),
-        (["path,label", "0.png,\xff"], "is no CSV file in UTF-8"),
-        (["path,label", "0.png,a"], "expected at least two classes, found only 'a'"),
-        (
-            ["path,label,split,group", "0.png,a,train,p1", "1.png,b,test,p1"],
-            "group 'p1' is in train and in test; a group must lie on one side",
-        ),
-    ],
-)
-def test_wrong_tables_are_named(
-    tmp_path: Path, load: Callable[..., Dataset], lines: list[str], line: str
-) -> None:
-    write_class(tmp_path, 2)
-    (tmp_path / "labels.csv").write_bytes("\n".join(lines).encode("latin-1"))
-    with pytest.raises(DataError, match=line):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
     ("path", "problem"),
     [
         ("../secret.png", "leaves the folder; paths must be relative to the CSV file, without"),
@@ -332,31 +288,6 @@ def test_no_path_leaves_the_folder(
         load(root)
     found = load(root, skip_bad=True)
     assert sorted([*numbers(found.train), *numbers(found.test)]) == [0, 1, 2, 3]
-
-
-def test_wrong_folders_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
-    with pytest.raises(
-        DataError, match=r"none: no such folder; give a folder of pictures or a CSV"
-    ):
-        load(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        DataError, match="empty: expected at least two classes, found none; put the"
-    ):
-        load(tmp_path / "empty")
-    for name in ("train", "val", "valid"):
-        (tmp_path / "twice" / name).mkdir(parents=True)
-    line = r"twice: expected train, validation and test folders alone, got two of one kind \(train,"
-    with pytest.raises(DataError, match=line):
-        load(tmp_path / "twice")
-    for name in ("train", "cats"):
-        (tmp_path / "mixed" / name).mkdir(parents=True)
-    with pytest.raises(DataError, match=r"alone, got also 'cats' \(cats, train\); move the others"):
-        load(tmp_path / "mixed")
-    for name in ("labels.csv", "index.csv"):
-        write_table(tmp_path / "tables", ["path,label"], name)
-    with pytest.raises(DataError, match=r"tables: has both labels.csv and index.csv; remove one"):
-        load(tmp_path / "tables")
 
 
 def test_wrong_options_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:

@@ -1,8 +1,5 @@
 """Every format and kind of pixels, written here with Pillow or by hand and read back."""
 
-import io
-import os
-import re
 import zlib
 from pathlib import Path
 
@@ -11,20 +8,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from written_pictures import chunk, png
+from written_pictures import chunk, encoded, png
 
-from invint.data import pictures
-from invint.data.pictures import read_picture, shown
+from invint.data.picture_files import loses_depth, open_picture
+from invint.data.pictures import read_picture
 from invint.errors import ConfigError, DataError
 
 COLOURS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 GREYS = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5
-
-
-def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def as_pixels(array: NDArray[np.generic]) -> torch.Tensor:
@@ -113,8 +104,8 @@ def test_colour_of_sixteen_bits_is_read_as_eight_and_known_to_be() -> None:
     rows = b"".join(b"\0" + b"\x12\x34" * 3 * 4 for _ in range(4))
     data = png(4, 4, chunk(b"IDAT", zlib.compress(rows)), depth=16, colour=2)
     assert values(read_picture(data)) == {0x12}
-    assert pictures.loses_depth(pictures.open_picture(data))
-    assert not pictures.loses_depth(pictures.open_picture(encoded(Image.fromarray(COLOURS), "PNG")))
+    assert loses_depth(open_picture(data))
+    assert not loses_depth(open_picture(encoded(Image.fromarray(COLOURS), "PNG")))
 
 
 def test_channels_can_be_asked_for() -> None:
@@ -196,11 +187,6 @@ def test_a_file_is_read_like_its_bytes(tmp_path: Path) -> None:
     assert torch.equal(read_picture(path), as_pixels(COLOURS))
 
 
-def test_names_are_fit_for_a_terminal() -> None:
-    assert shown("grün 1.png") == "grün 1.png"
-    assert shown(os.fsdecode(b"a\xff\x1b[31m\n.png")) == r"a\xff\x1b[31m\n.png"
-
-
 def refused(data: bytes) -> str:
     with pytest.raises(DataError) as caught:
         read_picture(data)
@@ -210,23 +196,7 @@ def refused(data: bytes) -> str:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"", "picture: is empty; copy it anew"),
-        (b"GIF89a", "picture: holds GIF; expected PNG, JPEG, BMP, TIFF or WebP: convert it"),
-        (b"<!DOCTYPE html><html>", "picture: holds a web page; expected PNG"),
-        (b"version https://git-lfs.github.com", "picture: holds a Git LFS pointer; expected"),
-        (b"\0\0\0\x18ftypheic", "picture: holds HEIF, AVIF or video; expected"),
-        (b"\n<svg>", "picture: holds SVG or XML; expected"),
-        (b"hello", "picture: holds no picture; expected"),
-        (b"\x89PNG\r\n\x1a\n", "picture: is cut off: the end of the PNG is missing; copy it anew"),
-        (b"\xff\xd8\xff\xd9", "picture: has a damaged JPEG header ("),
-        (b"BM", "picture: has a damaged BMP header ("),
-        (b"II*\0", "picture: has a damaged TIFF header ("),
-        (b"RIFF\0\0\0\0WEBP", "picture: has a damaged WebP header ("),
         (png(8, 8, chunk(b"IDAT", zlib.compress(bytes(20)))), "picture: is damaged or cut off ("),
-        (
-            png(100_000, 100_000),
-            "picture: has 100,000 x 100,000 pixels, more than 67,108,864; shrink it",
-        ),
         (
             encoded(Image.fromarray(np.ones((4, 4), dtype=np.float32)), "TIFF"),
             "picture: has float pixels without a known range; save it with 8 or 16 bits",
@@ -237,19 +207,10 @@ def refused(data: bytes) -> str:
         ),
     ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(data: bytes, line: str) -> None:
+def test_pixels_that_cannot_be_read_are_said_in_one_line(data: bytes, line: str) -> None:
     message = refused(data)
     assert message.startswith(line)
     assert "\n" not in message
-
-
-@pytest.mark.parametrize("kind", ["TIFF", "PNG", "WEBP"])
-def test_several_pictures_in_one_file_are_refused(kind: str) -> None:
-    first, second = Image.fromarray(COLOURS), Image.fromarray(COLOURS[::-1].copy())
-    data = encoded(first, kind, save_all=True, append_images=[second])
-    assert refused(data) == (
-        "picture: holds several pictures (frames or pages); save each as its own file"
-    )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "TIFF", "WEBP"])
@@ -258,31 +219,6 @@ def test_a_picture_cut_anywhere_is_refused(kind: str) -> None:
     whole = encoded(Image.fromarray(noise), kind)
     for share in (0.02, 0.1, 0.3, 0.5, 0.8, 0.95):
         assert "; " in refused(whole[: int(share * len(whole))])
-
-
-def test_a_wrong_ending_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.jpg"
-    path.write_bytes(encoded(Image.fromarray(COLOURS), "PNG"))
-    with pytest.raises(DataError, match=r"a.jpg: is named .jpg but holds PNG; rename it to .png"):
-        read_picture(path)
-
-
-def test_large_files_are_refused_unread(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    with path.open("wb") as file:
-        file.truncate(2**40)
-    line = "has 1,099,511,627,776 bytes, more than 268,435,456; shrink it"
-    with pytest.raises(DataError, match=line):
-        read_picture(path)
-
-
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(DataError, match=r"pipe.png: is not a regular file; remove it"):
-        read_picture(tmp_path / "pipe.png")
-    line = re.escape("none.png: no such file or directory; check that it is there and may be read")
-    with pytest.raises(DataError, match=line):
-        read_picture(tmp_path / "none.png")
 
 
 @pytest.mark.parametrize("side", [-2, 0, 27, 8194])

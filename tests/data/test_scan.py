@@ -1,6 +1,5 @@
 """What a scan says about a folder."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from invint.data.scan import Scan, scan
+from invint.data.findings import Scan
+from invint.data.scan import scan
 
 
 def write_class(folder: Path, count: int, first: int = 0, size: tuple[int, int] = (20, 20)) -> None:
@@ -155,31 +155,3 @@ def test_a_folder_of_bad_files_alone_is_reported(tmp_path: Path) -> None:
     assert found.images == 0
     assert len(found.bad) == 2
     assert "pictures  0 good, 2 bad" in found.report()
-
-
-def test_long_lists_are_cut(tmp_path: Path) -> None:
-    write_class(tmp_path / "set" / "a", 2)
-    write_class(tmp_path / "set" / "b", 2, first=10)
-    for number in range(25):
-        (tmp_path / "set" / "a" / f"{number:02}.txt").write_text("x")
-    lines = scan(tmp_path / "set", cache=tmp_path / "cache").report().splitlines()
-    assert lines[-1] == "  and 5 more"
-    assert "other files, passed over (25)" in lines
-
-
-def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
-    write_class(tmp_path / "set" / "a", 2)
-    write_class(tmp_path / "set" / "b", 2, first=10)
-    (tmp_path / "set" / "a" / os.fsdecode(b"\x1b[2J\n\xff.png")).write_bytes(b"")
-    report = scan(tmp_path / "set", cache=tmp_path / "cache").report()
-    assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in report.splitlines()
-
-
-def test_classes_named_almost_alike_are_told(tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    for first, name in enumerate(("Cat", "cat ", "caf\u00e9", "cafe\u0301", "dog")):
-        write_class(root / name, 4, first=10 * first)
-    assert scan(root, cache=tmp_path / "cache").warnings == (
-        "classes named almost alike: 'Cat', 'cat '",
-        "classes named almost alike: 'cafe\u0301', 'caf\u00e9'",
-    )

@@ -29,10 +29,11 @@ from invint.assist.plan import (
 )
 from invint.data.arrays import load_arrays
 from invint.data.dataset import Dataset, Progress
+from invint.data.file_names import shown
+from invint.data.findings import Scan, refuse
 from invint.data.folder import load_folder
 from invint.data.layout import read_layout
-from invint.data.pictures import shown
-from invint.data.scan import Scan, refuse, scan
+from invint.data.scan import scan
 from invint.data.subsets import split
 from invint.errors import ConfigError, DataError, InvintError
 from invint.export import export_model, load_network

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Part
-from invint.data.pictures import shown
+from invint.data.file_names import shown
 from invint.data.subsets import split
 from invint.errors import DataError
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import torch
 
 from invint.data.dataset import Dataset, Part, Progress
-from invint.data.scan import PARTS, Examined, examine, refuse
+from invint.data.findings import refuse
+from invint.data.listing import PARTS
+from invint.data.scan import Examined, examine
 
 
 def load_folder(
@@ -41,9 +43,7 @@ def load_folder(
 
 
 def _dataset(examined: Examined) -> Dataset:
-    layout, decoded = examined.layout, examined.decoded
-    number = {name: label for label, name in enumerate(layout.classes)}
-    labels = [number[entry.label] for entry in layout.entries]
+    layout, labels, decoded = examined.plan.layout, examined.plan.labels, examined.decoded
     parts: dict[str, Part] = {}
     start = 0
     for name, rows in zip(PARTS, decoded.parts, strict=True):

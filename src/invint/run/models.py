@@ -133,7 +133,7 @@ def _read(path: Path, size: tuple[int, int], channels: int) -> Tensor:
 
 
 def _found(pictures: list[Path]) -> Iterator[Path]:
-    from invint.data.pictures import SUFFIXES
+    from invint.data.file_names import SUFFIXES
 
     for path in pictures:
         if path.is_dir():

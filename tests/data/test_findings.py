@@ -1,0 +1,48 @@
+"""How the findings of a scan are told."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from invint.data.findings import Scan
+from invint.data.listing import Bad
+from invint.data.seen import Shape
+
+PLAIN = Scan(
+    path=Path("set"),
+    layout="a folder for each class",
+    classes=("a", "b"),
+    counts={"train": (2, 2), "test": (1, 1)},
+    held_out=0.2,
+    sizes=(((20, 20), 6),),
+    modes={"L": 6},
+    shape=Shape(20, 1, False),
+    reduced=0,
+    bad=(),
+    others=(),
+    duplicates=(),
+    leaks=(),
+    conflicts=(),
+    few=(),
+)
+
+
+def test_long_lists_are_cut() -> None:
+    others = tuple(f"a/{number:02}.txt" for number in range(25))
+    lines = replace(PLAIN, others=others).report().splitlines()
+    assert lines[-1] == "  and 5 more"
+    assert "other files, passed over (25)" in lines
+
+
+def test_names_cannot_write_to_the_terminal() -> None:
+    bad = Bad(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it anew")
+    lines = replace(PLAIN, bad=(bad,)).report().splitlines()
+    assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in lines
+
+
+def test_classes_named_almost_alike_are_told() -> None:
+    classes = ("Cat", "cafe\u0301", "caf\u00e9", "cat ", "dog")
+    assert replace(PLAIN, classes=classes).warnings == (
+        "classes named almost alike: 'Cat', 'cat '",
+        "classes named almost alike: 'cafe\u0301', 'caf\u00e9'",
+    )

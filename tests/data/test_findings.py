@@ -1,12 +1,15 @@
-"""How the findings of a scan are told."""
+"""How the findings of a scan are told, and which of them stop a training."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from invint.data.findings import Scan
+import pytest
+
+from invint.data.findings import Scan, refuse
 from invint.data.listing import Bad
 from invint.data.seen import Shape
+from invint.errors import DataError
 
 PLAIN = Scan(
     path=Path("set"),
@@ -46,3 +49,10 @@ def test_classes_named_almost_alike_are_told() -> None:
         "classes named almost alike: 'Cat', 'cat '",
         "classes named almost alike: 'cafe\u0301', 'caf\u00e9'",
     )
+
+
+def test_a_class_is_refused_for_what_it_lacks_and_not_for_its_name() -> None:
+    own_test = replace(PLAIN, held_out=None)
+    refuse(replace(own_test, few=("class 'train on' has no picture to test on",)), skip_bad=False)
+    with pytest.raises(DataError, match="set: class 'a' has no picture to train on; add pictures"):
+        refuse(replace(own_test, few=("class 'a' has no picture to train on",)), skip_bad=False)

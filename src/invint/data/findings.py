@@ -171,6 +171,6 @@ def refuse(scan: Scan, *, skip_bad: bool) -> None:
             f"folder:{path}` lists them; correct them, or leave them out with --skip-bad"
         )
     pooled = scan.held_out is not None
-    lacking = [line for line in scan.few if pooled or "train on" in line]
+    lacking = [line for line in scan.few if pooled or line.endswith("no picture to train on")]
     if lacking:
         raise DataError(f"{path}: {'; '.join(lacking[:SHOWN])}; add pictures or remove the class")

@@ -6,7 +6,7 @@ Adam, bf16 under autocast, once compiled as `invint train` does and once not; pe
 the latter. The head `e2cnn` is `sfcnn` with pooling built with that library, where it is installed.
 
 usage: python benchmarks/steps.py [--networks sfcnn,sf-wrn16-4] [--heads max,local-ws]
-                                  [--batch 64] [--turns 20] [--record NAME]
+                                  [--batch 64] [--turns 20] [--tries 10] [--record NAME]
 """
 
 from collections.abc import Callable
@@ -186,8 +186,10 @@ def main() -> None:
     parser.add_argument("--heads", default=HEADS, help=f"heads, with commas ({HEADS})")
     parser.add_argument("--batch", type=int, default=64, help="images in a batch (64)")
     parser.add_argument("--turns", type=int, default=20, help="timed calls of each kind (20)")
+    parser.add_argument("--tries", type=int, default=10, help="by cuDNN, 0 of all it has (10)")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = options.tries
     rows = []
     for network in options.networks.split(","):
         peer = ["e2cnn"] if INSTALLED and network == "sfcnn" else []

@@ -12,23 +12,30 @@ from typing import Any
 
 import torch
 from record import write_record
+from timing import DEVICE
 
-from invint.data.batches import Batches
-from invint.data.registry import load_dataset
+from invint.data.batches import test_batches
 from invint.export import load_network
+from invint.run.building import chosen_data, load_chosen
 from invint.study.folders import read_run
+from invint.train.objective import NORMS
+
+BATCH = 200
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Return both errors of a run on digits."""
+    """Return both errors of a run."""
     run, (network, card) = read_run(folder), load_network(folder / "model.safetensors")
-    test = load_dataset("digits").test
-    batches = Batches(test, batch_size=200, seed=0, mean=card.mean, std=card.std)
-    network.train()
+    test = load_chosen(chosen_data(run.choices), None).test
+    batches = test_batches(test, batch_size=BATCH, mean=card.mean, std=card.std, device=DEVICE)
+    for module in network.to(DEVICE).eval().modules():
+        if isinstance(module, NORMS):
+            module.train()
     with torch.no_grad():
-        wrong = [network(x).argmax(dim=1) != y for x, y in batches(range(4))]
+        wrong = [network(images).argmax(dim=1) != labels for images, labels in batches]
     return {
         "recipe": run.recipe,
+        "size": run.size,
         "seed": run.seed,
         "threads": run.environment["threads"],
         "error": run.error,

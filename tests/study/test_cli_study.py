@@ -81,6 +81,15 @@ def test_known_runs_must_be_records(invoke: Invoke, tmp_path: Path) -> None:
     assert "missing.json" in line_of(missing)
 
 
+def test_known_runs_must_be_of_this_version(invoke: Invoke, tmp_path: Path) -> None:
+    kept = Path(__file__).parents[2] / "results" / "digits-longer.json"
+    older = tmp_path / "older.json"
+    older.write_text(kept.read_text().replace('"version": "', '"version": "0.0.'))
+    result = invoke("digits", "--only", "cnn", "--known", str(older))
+    assert "has runs of invint 0.0." in line_of(result)
+    assert not (tmp_path / "runs").exists()  # said before anything is run
+
+
 @pytest.mark.slow
 def test_failed_runs_are_named_at_the_end_while_others_finish(invoke: Invoke) -> None:
     result = invoke("digits", "--seeds", "1", "--sizes", "5,50", "--only", "cnn")

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table as RichTable
 
 from invint.cli.terminal.progress import loaded
-from invint.errors import Interrupted
+from invint.errors import ConfigError, Interrupted
 from invint.recipes import Recipe
 from invint.recipes.recipe import DataChoice
 from invint.run import Watch
@@ -24,6 +24,7 @@ from invint.study.record import RunRecord
 from invint.study.records import find_runs, read_records, write_records
 from invint.study.tables import Table, make_table
 from invint.study.workers import side_by_side, threads_each
+from invint.version import __version__
 
 LOOK = 1.0  # seconds between two looks at the logs of other processes
 
@@ -177,8 +178,14 @@ def _terminable() -> Iterator[None]:
 
 
 def keys_of(records: Path | None) -> frozenset[tuple[str, int]]:
-    """Return hash and seed of the runs in a file of records."""
+    """Return hash and seed of the runs in a file of records, if they are of this version."""
     runs = [] if records is None else read_records(records)
+    others = sorted({run.version for run in runs} - {__version__})
+    if others:
+        raise ConfigError(
+            f"{records}: has runs of invint {' and '.join(others)}, this is {__version__}; "
+            "runs of several versions do not belong into one table"
+        )
     return frozenset((run.hash, run.seed) for run in runs)
 
 

@@ -12,7 +12,7 @@ usage: python benchmarks/statistics_lag.py NAME RUN [RUN ...]
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from torch import nn
 
 from invint.data.batches import Batches, test_batches
 from invint.export import load_network
+from invint.models.folding import fold
 from invint.run.building import chosen_data, load_chosen
+from invint.run.execution import Execution
 from invint.study.folders import read_run
 from invint.train.evaluate import logits_of, scores_of
 from invint.train.loop import Batch
@@ -33,7 +35,12 @@ BATCH = 200
 STEPS = 100
 
 
-def settle(network: nn.Module, batches: Iterable[Batch], *, dropout: bool) -> nn.Module:
+Context = Callable[[], torch.autocast]
+
+
+def settle(
+    network: nn.Module, batches: Iterable[Batch], autocast: Context, *, dropout: bool
+) -> nn.Module:
     """Find the running statistics of a network anew: the mean over these batches."""
     norms = [module for module in network.modules() if isinstance(module, NORMS)]
     network.train(dropout)
@@ -42,16 +49,17 @@ def settle(network: nn.Module, batches: Iterable[Batch], *, dropout: bool) -> nn
             for norm in norms:
                 norm.train()
                 norm.momentum = 1 / number
-            network(images)
+            with autocast():
+                network(images)
     return network
 
 
-def error_by_batch(network: nn.Module, batches: Iterable[Batch]) -> float:
+def error_by_batch(network: nn.Module, batches: Iterable[Batch], autocast: Context) -> float:
     """Return the error where each batch is normalised by its own statistics."""
     for module in network.eval().modules():
         if isinstance(module, NORMS):
             module.train()
-    with torch.no_grad():
+    with torch.no_grad(), autocast():
         wrong = [network(images).argmax(dim=1) != labels for images, labels in batches]
     return torch.cat(wrong).double().mean().item()
 
@@ -79,9 +87,11 @@ def measure(folder: Path) -> dict[str, Any]:
         mean, std = card.mean, card.std
         return test_batches(data.test, batch_size=BATCH, mean=mean, std=std, device=DEVICE)
 
+    autocast = Execution(device=DEVICE, precision=run.environment["precision"]).autocast
+
     def settled_error(*, dropout: bool) -> float:
-        settled = settle(network(), train(range(STEPS)), dropout=dropout)
-        return scores_of(*logits_of(settled, test())).error
+        settled = settle(network(), train(range(STEPS)), autocast, dropout=dropout)
+        return scores_of(*logits_of(fold(settled), test(), autocast=autocast)).error
 
     return {
         "recipe": run.recipe,
@@ -90,7 +100,7 @@ def measure(folder: Path) -> dict[str, Any]:
         "scale": run.scale,
         "threads": run.environment["threads"],
         "error": run.error,
-        "error_with_batch_statistics": error_by_batch(network(), test()),
+        "error_with_batch_statistics": error_by_batch(network(), test(), autocast),
         "error_settled_with_dropout": settled_error(dropout=True),
         "error_settled": settled_error(dropout=False),
     }
@@ -98,7 +108,8 @@ def measure(folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     name, *folders = sys.argv[1:]
-    rows = [measure(Path(folder)) for folder in folders]
-    for row in rows:
-        print(row)
-    write_record(name, f"python benchmarks/statistics_lag.py {name} RUNS", rows)
+    rows = []
+    for folder in folders:
+        rows.append(measure(Path(folder)))
+        print(rows[-1], flush=True)
+        write_record(name, f"python benchmarks/statistics_lag.py {name} RUNS", rows)

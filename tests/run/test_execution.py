@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,13 @@ def test_the_environment_says_what_a_run_began_with() -> None:
     assert environment["threads"] == 2
     assert environment["processes"] == 1
     assert set(FIXED) <= set(environment)
+
+
+@pytest.mark.parametrize("program", ["bin/invint", "src/invint/__main__.py"])
+def test_the_command_can_be_typed_again(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "study", "digits", "--title", "Two words"])
+    command = Execution().decided().environment()["command"]
+    assert command == "invint study digits --title 'Two words'"
 
 
 def test_the_compiler_sees_more_kinds_of_networks_than_by_default_while_a_run_lasts() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.backends import cudnn
 
 from invint import create_model
 from invint.models import Network
@@ -132,6 +133,7 @@ def test_compiled_features_give_the_same_terms_and_gradients_with_every_head(
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # torch makes one itself
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("side", [12, 23])  # maps of the latter are no multiple of 128 bytes
+@cudnn.flags(enabled=True, allow_tf32=False)
 def test_steps_as_graphs_on_a_gpu_are_those_of_the_plain_path(half: bool, side: int) -> None:
     images, labels = torch.randn(16, 1, side, side).cuda(), torch.arange(16).cuda() % 3
     size = {**SMALL, "image_size": side}
@@ -149,8 +151,9 @@ def test_steps_as_graphs_on_a_gpu_are_those_of_the_plain_path(half: bool, side: 
                 terms = objective(images, labels)
             terms[0].backward()
             optimizer.step()
-        ends.append([terms.detach().clone(), *(each.detach() for each in network.parameters())])
-    tolerance = 2e-2 if half else 1e-3
+        parameters = (each.detach() for each in network.parameters())
+        ends.append([terms[:-1].detach().clone(), *parameters])  # the share of errors would jump
+    tolerance = 2e-2 if half else 1e-4
     torch.testing.assert_close(ends[1], ends[0], rtol=tolerance, atol=tolerance)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,8 +134,15 @@ class Execution:
             "processes": int(os.environ.get("WORLD_SIZE", "1")),
             "synchronized": self.synchronized,
             "commit": _commit(),
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": _command(),
         }
+
+
+def _command() -> str:
+    """Return the command line as it can be typed again; `python -m invint` is `invint`."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def _commit() -> str | None:

@@ -57,10 +57,12 @@ def averaged_rotation(group: Group, size: int, height: int, width: int) -> Float
 
     with $\psi$ interpolated bilinearly and zero outside, and both grids sharing their centre.
     """
-    inverses = [_inverse(element) for element in group.elements]
     points = grid_points(height, width)
-    matrices = [bilinear_matrix(moved_points(points, g), size, size) for g in inverses]
-    return torch.stack(matrices).mean(0)
+    total = points.new_zeros(height * width, size * size)
+    for element in group.elements:
+        pixels, shares = bilinear_taps(moved_points(points, _inverse(element)), size, size)
+        total.scatter_add_(1, pixels, shares)
+    return total.div_(group.order)
 
 
 def _inverse(element: Element) -> Element:

@@ -41,9 +41,10 @@ def local_average(group: Group, size: int, height: int, width: int) -> Float[Ten
 
     $$\frac{1}{UV|G|} \sum_{g,u,v} \sum_y x[(u,v) + y]\,\psi(g^{-1}y) = x^T M \psi.$$
     """
-    pixels = rearrange(torch.eye(height * width).double(), "n (h w) -> n 1 h w", h=height)
-    sums = rearrange(window_sums(pixels, size), "n 1 i j -> n (i j)") / (height * width)
-    return sums @ averaged_rotation(group, size, size, size)
+    rotation = averaged_rotation(group, size, size, size)
+    rows, columns = (_met(side, size, rotation) for side in (height, width))
+    met = rearrange(einsum(rows, columns, "i h, j w -> h w i j"), "h w i j -> (h w) (i j)")
+    return met @ rotation / (height * width)
 
 
 def weighted_sum(

@@ -8,7 +8,13 @@ from torch import Tensor
 from invint import ConfigError, Cyclic, Dihedral, Group
 from invint.ops import steerable
 from invint.ops.rotation import permute_grid
-from invint.ops.steerable import Rings, default_rings, turned_basis, turned_filters
+from invint.ops.steerable import (
+    Rings,
+    averaged_filters,
+    default_rings,
+    turned_basis,
+    turned_filters,
+)
 
 GROUPS = [Cyclic(1), Cyclic(3), Cyclic(4), Cyclic(8), Cyclic(16), Dihedral(1), Dihedral(6)]
 
@@ -95,6 +101,18 @@ def test_filters_match_the_printed_sum(group: Group) -> None:
     ):
         expected[o, g, c, h] += weight[o, c, group.quotients[g][h], q] * basis[g, q]
     actual = turned_filters(weight, basis, torch.tensor(group.quotients))
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("group", [Cyclic(1), Cyclic(4), Dihedral(3)], ids=str)
+def test_averaged_filters_are_the_mean_of_the_turned_ones(group: Group) -> None:
+    basis = turned_basis(3, group, default_rings(3))
+    weight = torch.randn(2, 3, group.order, basis.shape[1], dtype=torch.float64)
+    expected = torch.zeros(2, 3, group.order, 3, 3, dtype=torch.float64)
+    for g, h, q in itertools.product(range(group.order), range(group.order), range(basis.shape[1])):
+        share = weight[:, :, group.quotients[g][h], q] / group.order
+        expected[:, :, h] += share[..., None, None] * basis[g, q]
+    actual = averaged_filters(weight, basis, torch.tensor(group.quotients))
     torch.testing.assert_close(actual, expected)
 
 

@@ -1,7 +1,7 @@
 """SF-II, the control: one more steerable convolution and the average of all its responses."""
 
 import torch
-from einops import einsum, rearrange, reduce
+from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
 from invint.nn.maps import Head, as_size, check_fits, check_kernel, full_precision, settled
 from invint.ops.precision import autocast_device
-from invint.ops.steerable import Rings
+from invint.ops.steerable import Rings, averaged_filters
 from invint.ops.weighted_sum import window_sums
 
 
@@ -59,7 +59,9 @@ class SteerableIntegration(Head):
         with torch.autocast(autocast_device(x), enabled=False):
             flat = rearrange(full_precision(x), "b c g h w -> b (c g) h w")
             sums = window_sums(flat, kernel_size) / (height * width)
-            bank = full_precision(self.convolution.filters())
-            filters = reduce(bank, "(o g) ch i j -> o ch i j", "mean", o=self.channels)
-            out = einsum(sums, filters, "b ch i j, o ch i j -> b o")
+            layer = self.convolution
+            weight, basis = full_precision(layer.weight), full_precision(layer.basis)
+            filters = averaged_filters(weight, basis, layer.quotients)
+            filters = rearrange(filters, "o c g i j -> o (c g) i j")
+            out = einsum(sums, filters, "b cg i j, o cg i j -> b o")
         return settled(out, x)

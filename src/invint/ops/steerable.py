@@ -1,7 +1,7 @@
 """Steerable filters: turning one means evaluating it at a turned angle, never interpolating it.
 
 Axes   g group element   q basis function   o output channel   c input channel
-       h group element of the input   y x pixel of the filter
+       h group element of the input   k an element like g⁻¹h   y x pixel of the filter
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
@@ -159,6 +159,22 @@ def turned_filters(
     return rearrange(
         filters, "o g (c h) (y x) -> o g c h y x", c=weight.shape[1], y=basis.shape[-1]
     )
+
+
+def averaged_filters(
+    weight: Float[Tensor, "o c h q"],
+    basis: Float[Tensor, "g q y x"],
+    quotients: Int[Tensor, "g h"],
+) -> Float[Tensor, "o c h y x"]:
+    r"""Return the mean of `turned_filters` over the output element, without making them.
+
+    $$\frac{1}{|G|} \sum_g K_{o,g,c,h} = \frac{1}{|G|} \sum_{k,q} w_{o,c,k,q}\;\beta_{hk^{-1},q}$$
+
+    One matrix product, whose result is smaller than all filters by the order of the group.
+    """
+    moves = quotients.argsort(dim=0)  # k h: the g with g⁻¹h = k, which is hk⁻¹
+    means = basis[moves].to(weight.dtype) / len(basis)
+    return einsum(weight, means, "o c k q, k h q y x -> o c h y x")
 
 
 class _Expand(torch.autograd.Function):

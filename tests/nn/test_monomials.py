@@ -110,6 +110,20 @@ def test_a_large_batch_of_extreme_values_has_finite_gradients() -> None:
     assert x.grad.isfinite().all()
 
 
+def test_a_batch_of_many_blocks_is_as_good_as_its_parts() -> None:
+    """Blocks share memory: what one leaves there must not reach the next."""
+    head = MonomialIntegration(3, 7, Cyclic(8), monomials=20).double()
+    x = torch.randn(400, 3, 7, 7, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(400, head.out_features, dtype=torch.float64)
+    whole = head(x)
+    parts = torch.cat([head(some) for some in x.split(33)])
+    torch.testing.assert_close(whole, parts, rtol=1e-12, atol=0)
+    leaves = x, head.exponents
+    found = [torch.autograd.grad((out * weight).sum(), leaves) for out in (whole, parts)]
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_a_map_of_one_pixel_takes_one_factor() -> None:
     with pytest.raises(ConfigError, match="a map of 1 pixel has no distances; use factors=1"):
         MonomialIntegration(2, 1, Cyclic(4))

@@ -1,7 +1,7 @@
 """Group averages of monomials, in the log domain, with memory that does not grow with their number.
 
 Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct offset of a factor
-       r distinct move of the offsets   n sampled point, (d r h w)   p pixel   t tap
+       r distinct move of the offsets   n sampled point, (r d h w)   p pixel   t tap
        k column, a (b c) pair: every column is treated alike and apart
 """
 
@@ -84,8 +84,8 @@ def ray_sampling(
     _, kind = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
     chosen = [int((kind == number).nonzero()[0, 0]) for number in range(int(kind.max()) + 1)]
     distinct = moves[sorted(chosen)]
-    centres = rearrange(distinct, "r d xy -> (d r) 1 xy")
-    places = rearrange(centres + grid_points(height, width), "dr p xy -> (dr p) xy")
+    centres = rearrange(distinct, "r d xy -> (r d) 1 xy")
+    places = rearrange(centres + grid_points(height, width), "rd p xy -> (rd p) xy")
     taps = bilinear_taps(places, height, width)
     shifts = _shifts(distinct[:, 1:], width + _reach(offsets) + 1)
     return Sampling(*taps, *_transposed(*taps, height * width), shifts)
@@ -263,9 +263,10 @@ def _has_triton() -> bool:
 def _plain_average(x: Tensor, powers: Tensor, taps: Taps, floor: float) -> Tensor:
     """Average column block by column block."""
     columns, averages = _columns(x, powers), []
-    for block in _blocks(columns, powers, len(taps.pixels)):
-        logs = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor).log_()
-        averages.append(_terms(logs, powers).sum(dim=1))
+    terms = _Terms(columns, powers, floor, taps)
+    for block in _blocks(columns, powers, terms.count):
+        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+        averages.append(terms(samples.log_()).sum(dim=2).sum(dim=0) / terms.count)
     return rearrange(torch.cat(averages, dim=1), "m (b c) -> b c m", c=x.shape[1])
 
 
@@ -273,17 +274,19 @@ def _plain_gradients(
     gradient: Tensor, x: Tensor, powers: Tensor, taps: Taps, floor: float
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the map and of the powers."""
-    columns, upstream = _columns(x, powers), rearrange(gradient, "b c m -> m (b c)")
+    columns = _columns(x, powers)
+    terms = _Terms(columns, powers, floor, taps)
+    upstream = rearrange(gradient / terms.count, "b c m -> m (b c)")
     to_columns, to_powers = [], torch.zeros_like(powers)
-    for block in _blocks(columns, powers, len(taps.pixels)):
+    for block in _blocks(columns, powers, terms.count):
         samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
         logs = samples.log()
-        terms = _terms(logs, powers).mul_(upstream[:, None, block])
-        terms = rearrange(terms, "m rp k -> m (rp k)")
-        to_powers += terms @ rearrange(logs, "(d rp) k -> (rp k) d", d=powers.shape[1])
-        rows = rearrange(powers.mT @ terms, "d (rp k) -> (d rp) k", k=samples.shape[1])
-        rows = _weighted_rows(rows.div_(samples), taps.points, taps.point_shares)
-        to_columns.append(rows.where(columns[:, block] > 0, 0.0))
+        weighted = terms(logs).mul_(upstream[:, None, block])
+        weighted = rearrange(weighted, "r m p k -> r m (p k)")
+        to_powers += (weighted @ terms.by_move(logs).mT).sum(dim=0)
+        slopes = rearrange(powers.mT @ weighted, "r d (p k) -> (r d p) k", k=logs.shape[1])
+        slopes = _weighted_rows(slopes.div_(samples), taps.points, taps.point_shares)
+        to_columns.append(slopes.where(columns[:, block] > 0, 0.0))
     shape = {"c": x.shape[1], "h": x.shape[2]}
     to_x = rearrange(torch.cat(to_columns, dim=1), "(h w) (b c) -> b c h w", **shape)
     return to_x.to(x.dtype), to_powers
@@ -301,13 +304,45 @@ def _powers(
     return powers.scatter_add(1, numbers, exponents)
 
 
-def _terms(logs: Tensor, powers: Tensor) -> Tensor:
-    """Return the terms `(m, rp, k)` whose sum over `rp` is the average."""
-    flat = rearrange(logs, "(d rp) k -> d (rp k)", d=powers.shape[1])
-    bound = 0.85 * math.log(torch.finfo(logs.dtype).max)
-    count = math.log(len(logs) // powers.shape[1])  # divides before the sum can overflow
-    terms = (powers @ flat).clamp_(max=bound).sub_(count).exp_()
-    return rearrange(terms, "m (rp k) -> m rp k", k=logs.shape[1])
+class _Terms:
+    """The terms whose mean is the average, in the same memory for one block after another.
+
+    On a CPU, asking for new megabytes for each block costs more than filling them. A product for
+    each move is shared out among the cores as its elements are afterwards; one large product is
+    not, and what one core has in its cache another one needs.
+    """
+
+    def __init__(self, columns: Tensor, powers: Tensor, floor: float, taps: Taps) -> None:
+        self.powers, self.pixels = powers, len(columns)
+        self.count = len(taps.pixels) // powers.shape[1]
+        self.room = powers.new_empty(0)
+        largest = math.log(torch.finfo(powers.dtype).max)
+        self.bound: float | None = min(0.85 * largest, largest - math.log(self.count) - 1)
+        if _on_cpu(columns):  # on a GPU looking would mean waiting for it
+            least, most = math.log(floor), math.log(columns.max().item() + floor)
+            reached = torch.maximum(least * powers, most * powers).sum(dim=1).max().item()
+            self.bound = None if reached < self.bound else self.bound
+
+    def __call__(self, logs: Float[Tensor, "n k"]) -> Float[Tensor, "r m p k"]:
+        """Return terms that are valid until the next call."""
+        products = self._products(self.by_move(logs))
+        products = products if self.bound is None else products.clamp_(max=self.bound)
+        return rearrange(products.exp_(), "r m (p k) -> r m p k", p=self.pixels)
+
+    def by_move(self, logs: Float[Tensor, "n k"]) -> Float[Tensor, "r d pk"]:
+        """Return a matrix for each move."""
+        sizes = {"d": self.powers.shape[1], "p": self.pixels}
+        return rearrange(logs, "(r d p) k -> r d (p k)", **sizes)
+
+    def _products(self, logs: Float[Tensor, "r d pk"]) -> Float[Tensor, "r m pk"]:
+        powers = self.powers.expand(len(logs), -1, -1)
+        if torch.compiler.is_compiling():
+            return powers @ logs
+        shape = len(logs), len(self.powers), logs.shape[2]
+        if self.room.numel() < math.prod(shape):
+            self.room = logs.new_empty(math.prod(shape))
+        room = rearrange(self.room[: math.prod(shape)], "(r m n) -> r m n", r=shape[0], m=shape[1])
+        return torch.bmm(powers, logs, out=room)
 
 
 def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
@@ -317,12 +352,16 @@ def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
     return embedding_bag(index, x.contiguous(), per_sample_weights=share, mode="sum")
 
 
-def _blocks(x: Tensor, powers: Tensor, points: int) -> Iterator[slice]:
+def _blocks(columns: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
     """Cut the columns into blocks whose temporaries fit a cache, or a share of a GPU's memory."""
-    columns = x.shape[1]
     if torch.compiler.is_compiling():
         return iter([slice(None)])
-    budget = 2**20 if x.device.type == "cpu" else 2**27
-    per_column = points // powers.shape[1] * max(powers.shape)
-    width = max(16, budget // per_column)
-    return (slice(start, start + width) for start in range(0, columns, width))
+    budget = 2**21 if _on_cpu(columns) else 2**27
+    monomials, offsets = powers.shape
+    held = count * (monomials + 3 * offsets)  # terms; samples, logarithms, slopes
+    width = max(16, budget // held // 16 * 16)
+    return (slice(start, start + width) for start in range(0, columns.shape[1], width))
+
+
+def _on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -10,6 +10,7 @@ import batches
 import heads
 import layers
 import matplotlib.pyplot as plt
+import rounding
 import steps
 from basis import save
 from matplotlib.ticker import LogLocator, NullLocator
@@ -125,6 +126,7 @@ def main() -> None:
         "kernels": kernels(),
         "steps-cuda": steps.table(rows_of("steps-cuda")),
         "batches-cuda": batches.table(rows_of("batches-cuda")),
+        "digits-rounding": rounding.table(rows_of("digits-rounding")),
     }
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():

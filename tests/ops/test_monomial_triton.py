@@ -1,6 +1,7 @@
 """The Triton kernels against the plain path: interpreted on a CPU, compiled on a GPU."""
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ CASES = [
     (Dihedral(3), (9, 8), 13, False),
     (Cyclic(16), (3, 3), 1, False),
 ]
+PRECISIONS = [torch.float32, torch.bfloat16]
 each_case = pytest.mark.parametrize(("group", "size", "count", "own_angles"), CASES, ids=str)
 
 
@@ -29,32 +31,36 @@ def test_interpreted_kernels_agree_with_the_plain_path() -> None:
         [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["same"] * len(CASES)
+    assert done.stdout.split() == ["same"] * len(CASES) * len(PRECISIONS)
 
 
-def interpreted(group: Group, size: tuple[int, int], count: int, own_angles: bool) -> None:
+def interpreted(
+    group: Group, size: tuple[int, int], count: int, own_angles: bool, dtype: torch.dtype
+) -> None:
     from invint.ops import monomial_triton as kernels
 
     torch.manual_seed(0)
     head = MonomialIntegration(3, size, group, monomials=count, own_angles=own_angles)
-    x, gradient = torch.randn(2, 3, *size), torch.randn(2, 3, count)
+    x, gradient = torch.randn(2, 3, *size, dtype=dtype), torch.randn(2, 3, count)
     exponents, shifts = head.exponents.detach(), head.get_buffer("shifts")
     arguments = x, exponents, shifts, head.plan
     found = kernels.run_average(*arguments, floor=head.floor)
     found_gradients = kernels.run_gradients(gradient, *arguments, floor=head.floor)
-    x.requires_grad_()
-    expected = head(x)
-    wanted = torch.autograd.grad(expected, (x, head.exponents), gradient.flatten(1))
+    same = x.float().requires_grad_()
+    expected = head(same)
+    wanted = torch.autograd.grad(expected, (same, head.exponents), gradient.flatten(1))
     torch.testing.assert_close(found.flatten(1), expected)
-    for actual, reference in zip(found_gradients, wanted, strict=True):
-        torch.testing.assert_close(actual, reference, rtol=1e-4, atol=1e-5)
+    assert found_gradients[0].dtype == dtype
+    to_x = {torch.float32: 1e-4, torch.bfloat16: 2**-7}[dtype]  # the interpreter cuts bits off
+    for actual, reference, rtol in zip(found_gradients, wanted, (to_x, 1e-4), strict=True):
+        torch.testing.assert_close(actual.float(), reference, rtol=rtol, atol=1e-5)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @each_case
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 def test_kernels_on_a_gpu_agree_with_the_plain_path(
     group: Group,
     size: tuple[int, int],
@@ -101,6 +107,6 @@ def test_extreme_values_stay_finite_on_a_gpu() -> None:
 
 
 if __name__ == "__main__":
-    for case in CASES:
-        interpreted(*case)
+    for case, precision in itertools.product(CASES, PRECISIONS):
+        interpreted(*case, precision)
         sys.stdout.write("same\n")

@@ -2,6 +2,7 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -239,6 +240,42 @@ def test_predict_answers_for_pictures_and_folders(
     assert done.err == "invint: --out answers.txt: expected a .csv or .json file\n"
 
 
+def test_brackets_in_a_path_are_no_markup(command: Command, finished: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "r [old] [/x]"
+    shutil.copytree(finished, runs / finished.relative_to(finished.parents[3]))
+    done = command("train", *TINY.split(), "--runs", str(runs), "--quiet")
+    assert done.status == 0, done.err
+    assert str(runs) in done.out
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "[" * 100_000, '{"name": "x"}'])
+def test_a_damaged_recipe_of_a_run_is_named(
+    command: Command, finished: Path, tmp_path: Path, content: str
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "recipe.json").write_text(content)
+    done = command("evaluate", str(tmp_path / "run"))
+    assert (done.status, done.out) == (2, "")
+    assert "run/recipe.json: " in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_run_without_its_network_says_so(
+    command: Command, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    done = command("evaluate", str(tmp_path / "run"))
+    assert "the run is complete, but its model.safetensors is gone; train it again" in done.err
+
+
+def test_an_audit_that_fails_says_why(command: Command, finished: Path) -> None:
+    done = command("audit", str(finished), "--every", "80", "--min-accuracy", "1", "--images", "20")
+    assert done.status == 1
+    assert done.err.endswith("invint: the accuracy falls below 100.0%\n")
+    assert "320" in done.out  # the last turn before the circle closes
+
+
 @pytest.mark.slow
 def test_recipes_are_listed_and_shown() -> None:
     done = run("recipes")
@@ -266,22 +303,28 @@ def test_recipes_are_listed_and_shown() -> None:
         ),
         (
             "train --scale 0",
-            "Pace: images, batch size and epochs must be positive and the scale in",
+            "train.scale must be from 1e-06 to 1, got 0",
         ),
-        ("train --set train.accumulate=0", "train.accumulate must be 1 or more, got 0"),
+        ("train --set train.accumulate=0", "train.accumulate must be from 1 to 1e+06, got 0"),
         ("train --set train.accumulate=33", "a batch of 64, got 33 parts; choose at most 32"),
-        ("train --set train.lr=-1", "optimizer: expected learning rate, momentum and weight decay"),
+        ("train --set train.lr=-1", "train.lr must be from 0 to 1,000, got -1"),
+        ("train --set train.lr=1e300", "train.lr must be from 0 to 1,000, got 1e+300"),
+        ("train --set train.reg=NaN", "train.reg must be from 0 to 1e+06, got nan"),
+        ("train --set train.batch_size=1", "train.batch_size must be from 2 to 1e+06, got 1"),
+        ("train --set model.n_fc=0", "model.n_fc must be from 1 to 100,000, got 0"),
+        ("train --set data.validation=-0.5", "data.validation must be from 0 to 0.99, got -0.5"),
         ("train --set train.optimizer=lion", "no optimizer 'lion'; there are adam and sgd"),
         ("train --set train.decay=cosine", "no decay 'cosine'; there are exponential, step and"),
         ("train --set data.augment=zoom", "Batches: no augmentation 'zoom'; there are"),
-        ("train --set data.validation=2", "split: expected a share between 0 and 1"),
+        ("train --set data.validation=2", "data.validation must be from 0 to 0.99, got 2"),
         ("train --set model.name=vgg", "no network 'vgg'"),
         ("train --size 5", "subset of 'digits': 5 images cannot show 10 classes"),
-        ("train --threads -1", "expected 1 thread or more, got -1"),
-        ("train --set train.lr=NaN", "optimizer: expected learning rate, momentum and weight"),
+        ("train --threads -1", "expected 1 to 1024 threads, got -1"),
+        ("train --threads 100000", "expected 1 to 1024 threads, got 100000"),
+        ("train --set train.lr=NaN", "train.lr must be from 0 to 1,000, got nan"),
         ("train --set train.lr_decay_epochs=0", "expected one or more epochs above 0 for the"),
         ("train --set train.lr_decay_epochs=[]", "expected one or more epochs above 0 for the"),
-        ("train --set data.test_turns=0", "data.test_turns must be 1 or more, got 0"),
+        ("train --set data.test_turns=0", "data.test_turns must be from 1 to 360, got 0"),
         ("train --set model.dropout=2", "model.dropout must be from 0 to 1, got 2"),
         (
             "train digits/monomials --set selection.start=5",
@@ -313,6 +356,12 @@ def test_recipes_are_listed_and_shown() -> None:
         ),
         ("train --device tpu", "expected the device cpu or cuda and the precision float32 or"),
         ("audit gone.onnx --every 0", "--every 0: expected degrees above 0, up to 360"),
+        ("audit gone.onnx --every 1e-7", "--every 1e-07: that is more than 3,600 turns; use 0.1"),
+        ("audit gone.onnx --images -1", "--images -1: expected 1 image or more"),
+        ("audit gone.onnx --min-accuracy 95", "--min-accuracy 95: expected a share from 0 to 1"),
+        ("audit gone.onnx --out .", ".: it is a folder, which no file takes the place of; name"),
+        ("study digits --records /dev/null", "/dev/null: it is a device, which no file takes the"),
+        ("models --head monomial", "no head 'monomial'; did you mean 'monomials'? there are max"),
         ("evaluate gone.onnx --data digits", "gone.onnx: there is no such file"),
     ],
 )

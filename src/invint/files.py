@@ -1,13 +1,18 @@
 """Files that are either whole or not there: written aside, flushed, then renamed."""
 
+import io
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from invint.errors import ConfigError
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a file so that a kill or a full disk leaves the old one, never half of the new one."""
     data = content.encode() if isinstance(content, str) else content
+    asked, path = path, replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
@@ -18,10 +23,29 @@ def write_whole(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         draft.chmod(0o644)
         draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(asked)) from error
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
+
+
+def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
+    """Write a figure of matplotlib, whole or not at all, as the suffix says."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix[1:], dpi=dpi)
+    write_whole(path, picture.getvalue())
+
+
+def replaceable(path: Path) -> Path:
+    """Return where a file may be put, behind links; never in the place of a folder or a device."""
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        kind = "a folder" if place.is_dir() else "a device"
+        raise ConfigError(f"{path}: it is {kind}, which no file takes the place of; name a file")
+    return place
 
 
 def flush_folder(folder: Path) -> None:

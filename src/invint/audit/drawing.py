@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from invint.audit.turn import Turn
+from invint.files import write_figure
 
 BLUE, ORANGE = "#2563a8", "#c2571a"
 
@@ -27,7 +28,7 @@ def draw_turns(turns: Sequence[Turn], title: str, path: Path) -> None:
         _trace(accuracy, turns, lambda turn: turn.accuracy or 0.0, "accuracy", "-")
         accuracy.set(title="accuracy", ylim=(0, 1))
         _finish(accuracy)
-    figure.savefig(path, dpi=110)
+    write_figure(figure, path, dpi=110)
 
 
 def _trace(

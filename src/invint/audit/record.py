@@ -12,6 +12,7 @@ from invint.audit.tables import table_lines
 from invint.audit.turn import Turn
 from invint.audit.turning import BORDERS
 from invint.errors import ConfigError
+from invint.files import write_whole
 
 FORMAT = 1  # of the JSON files
 
@@ -130,7 +131,7 @@ class Audit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        write_whole(Path(path), text + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Audit":

@@ -78,6 +78,10 @@ def main() -> None:
     except (Interrupted, KeyboardInterrupt) as stop:
         print(f"invint: {str(stop) or 'interrupted'}", file=sys.stderr)
         sys.exit(130)
-    except (InvintError, OSError) as error:  # the latter: a file that cannot be written, and such
+    except InvintError as error:
         print(f"invint: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:  # a file that cannot be written, and such
+        where, what = error.filename, error.strerror
+        print(f"invint: {f'{where}: {what}' if where and what else error}", file=sys.stderr)
         sys.exit(2)

@@ -39,7 +39,8 @@ def show(
     """Show every value of a recipe, and where it comes from."""
     recipe = changed(find_recipe(name), assignments or [])
     console = Console()
-    console.print(f"[bold]{recipe.name}[/]  {recipe.about}  [dim](hash {recipe.hash})[/]")
+    about = escape(recipe.about)
+    console.print(f"[bold]{recipe.name}[/]  {about}  [dim](hash {recipe.hash})[/]", emoji=False)
     sources = list(dict.fromkeys(recipe.source.values()))
     console.print(_table(recipe, sources))
     for number, source in enumerate(sources, start=1):
@@ -57,7 +58,7 @@ def _table(recipe: Recipe, sources: list[str]) -> Table:
             path = f"{part}.{key}"
             source = recipe.source.get(path)
             number = "" if source is None else escape(f"[{sources.index(source) + 1}]")
-            table.add_row(path, _shown(path, value), number)
+            table.add_row(path, escape(_shown(path, value)), number)
     return table
 
 

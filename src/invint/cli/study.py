@@ -7,6 +7,7 @@ import typer
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, RunError
+from invint.files import replaceable
 from invint.study.grid import find_study, plan
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
@@ -51,6 +52,9 @@ def study(  # noqa: PLR0913
     from invint.study.engine import Place
 
     _check_options(jobs=jobs, engine=engine, address=address, format=format)
+    for path in (records, report):
+        if path is not None:
+            replaceable(path)  # before the work, not after it
     cells = plan(
         find_study(name),
         terminal.counter(data_dir),

@@ -1,7 +1,9 @@
 """`invint train`, `evaluate`, `predict`, `audit`, `export`: a run and what comes of it."""
 
 import csv
+import io
 import json
+import math
 import os
 import sys
 from dataclasses import replace
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
-from invint.errors import ConfigError
+from invint.errors import ConfigError, InvintError
+from invint.files import replaceable, write_whole
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
@@ -104,12 +108,12 @@ def chosen_recipe(
 
 def show_result(result: dict[str, Any], folder: Path) -> None:
     """Print what came out of a run."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     note = f" ({result['data']['note']})" if result["data"]["note"] else ""
     scaled = f", scaled to {result['scale']:g} of the iterations" if result["scale"] < 1 else ""
     console.print(
         f"[bold]{result['error']:.2%} error[/] on {result['test_images']:,} test images of "
-        f"{result['data']['name']}{note}, from {result['train_images']:,}{scaled}"
+        f"{escape(result['data']['name'] + note)}, from {result['train_images']:,}{scaled}"
     )
     if "averaged_error" in result:
         turns = result["averaged_over"]
@@ -120,7 +124,9 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
             f"chosen by validation ({best['validation_error']:.2%}, step {best['step']:,}): "
             f"{best['error']:.2%}"
         )
-    console.print(f"{result['parameters']:,} parameters, {result['seconds']:.0f} s, in {folder}")
+    console.print(
+        f"{result['parameters']:,} parameters, {result['seconds']:.0f} s, in {escape(str(folder))}"
+    )
 
 
 def evaluate(
@@ -150,7 +156,7 @@ def evaluate(
     table.add_column("error", justify="right")
     for row in values["per_class"]:
         error = "" if row["error"] is None else f"{row['error']:.2%}"
-        table.add_row(row["name"], f"{row['images']:,}", error)
+        table.add_row(escape(row["name"]), f"{row['images']:,}", error)
     table.add_row("[bold]all[/]", f"{len(dataset.test):,}", f"[bold]{values['error']:.2%}[/]")
     Console().print(table)
 
@@ -172,6 +178,8 @@ def predict(
 
     if out is not None and out.suffix not in (".csv", ".json"):
         raise ConfigError(f"--out {out}: expected a .csv or .json file")
+    if out is not None:
+        replaceable(out)  # before the work, not after it
     with Counting("predicting") as progress:
         found = list(models.predict(source, pictures, skip_bad=skip_bad, progress=progress))
     rows = [
@@ -179,24 +187,24 @@ def predict(
         | {f"p({name})": round(value, 6) for name, value in (each.probabilities or {}).items()}
         for each in found
     ]
-    text = json.dumps(rows, indent=1) if as_json or (out and out.suffix == ".json") else None
+    wants_json = as_json if out is None else out.suffix == ".json"
+    text = json.dumps(rows, indent=1) + "\n" if wants_json else _csv(rows)
     if out is None:
-        _write(rows, text, sys.stdout)
+        print(text, end="")
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("w", newline="") as file:
-            _write(rows, text, file)
-        print(f"{len(rows)} predictions in {out}", file=sys.stderr)
+        write_whole(out, text)
+        unread = sum(bool(each.problem) for each in found)
+        left = f", {unread} pictures could not be read" if unread else ""
+        print(f"{len(rows) - unread} predictions in {out}{left}", file=sys.stderr)
 
 
-def _write(rows: list[dict[str, Any]], text: str | None, file: Any) -> None:
-    if text is not None:
-        file.write(text + "\n")
-        return
+def _csv(rows: list[dict[str, Any]]) -> str:
+    file = io.StringIO(newline="")
     columns = max((list(row) for row in rows), key=len)
     writer = csv.DictWriter(file, columns)
     writer.writeheader()
     writer.writerows(rows)
+    return file.getvalue()
 
 
 def audit(  # noqa: PLR0913
@@ -222,9 +230,17 @@ def audit(  # noqa: PLR0913
 
     if not 0 < every <= 360:
         raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
+    if math.ceil(360 / every) > 3600:
+        raise ConfigError(f"--every {every:g}: that is more than 3,600 turns; use 0.1 or more")
+    if images < 1:
+        raise ConfigError(f"--images {images}: expected 1 image or more")
+    if min_accuracy is not None and not 0 <= min_accuracy <= 1:
+        raise ConfigError(f"--min-accuracy {min_accuracy:g}: expected a share from 0 to 1")
+    if out is not None:
+        replaceable(out)  # before the work, not after it
     model = load_model(model_file(source))
     part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
-    angles = [number * every for number in range(round(360 / every))]
+    angles = [number * every for number in range(math.ceil(360 / every - 1e-9))]
     measured = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
     )
@@ -232,8 +248,9 @@ def audit(  # noqa: PLR0913
     if out is not None:
         (result.save if out.suffix == ".json" else result.draw)(out)
     print(result.table())
-    if min_accuracy is not None:
-        raise typer.Exit(result.exit_status(exact_drift=None, min_accuracy=min_accuracy))
+    if min_accuracy is not None and not result.passes(exact_drift=None, min_accuracy=min_accuracy):
+        print(f"invint: the accuracy falls below {min_accuracy:.1%}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def export(
@@ -250,7 +267,10 @@ def export(
     path = model_file(source)
     if path.suffix != ".safetensors":
         raise ConfigError(f"{path}: expected the folder of a run, or a .safetensors file")
-    network, card = load_network(path)
+    try:
+        network, card = load_network(path)
+    except InvintError as error:
+        raise ConfigError(f"{path}: {error}") from error
     target = out or path.with_suffix(FORMATS[format])
     difference = export_model(network, target, card, format=format)
     print(f"{target}: logits differ by at most {difference:.1e} from the network's")
@@ -278,4 +298,7 @@ def _data_of(source: str) -> DataChoice:
     recipe = RunFolder(Path(source)).read("recipe.json")
     if recipe is None:
         raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
-    return chosen_data(recipe["choices"])
+    try:
+        return chosen_data(recipe["choices"])
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{source}/recipe.json: not a recipe of a run ({error!r})") from error

@@ -17,6 +17,7 @@ from invint.export.refusal import PICKLES
 from invint.export.running import LoadedModel, Normalised
 from invint.export.tracing import example_images
 from invint.export.weights import read_weights, write_weights
+from invint.files import replaceable
 
 TOLERANCE = 1e-4  # of the largest logit, or of 1 where logits are smaller
 FORMATS = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
@@ -56,6 +57,7 @@ def export_model(
     """
     path = Path(path)
     suffix = _suffix_of(path, format)
+    path = replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         draft = Path(folder) / path.name

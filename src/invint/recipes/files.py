@@ -22,7 +22,7 @@ def read_recipe(path: Path) -> Recipe:
         values: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: there is no such file") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     if not isinstance(values, dict) or not isinstance(values.get("base"), str):
         raise ConfigError(f'{path}: a recipe names its base, as in base = "digits/local-ws"')

@@ -9,6 +9,27 @@ from pathlib import Path
 from invint.errors import ConfigError
 from invint.train.pace import Pace
 
+RANGES: dict[str, tuple[float, float]] = {  # beyond these no network is trained, only time lost
+    "data.validation": (0, 0.99),
+    "data.test_turns": (1, 360),
+    "model.n_fc": (1, 1e5),
+    "model.dropout": (0, 1),
+    "model.attention_heads": (1, 1e4),
+    "model.attention_dropout": (0, 1),
+    "train.epochs": (1e-6, 1e6),
+    "train.scale": (1e-6, 1),
+    "train.batch_size": (2, 1e6),
+    "train.lr": (0, 1e3),
+    "train.lr_decay": (0, 1e3),
+    "train.momentum": (0, 1),
+    "train.weight_decay": (0, 1e3),
+    "train.reg": (0, 1e6),
+    "train.elastic": (0, 1e6),
+    "train.norm_penalty": (0, 1e6),
+    "train.accumulate": (1, 1e6),
+    "selection.ridge": (0, 1e9),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
@@ -155,17 +176,13 @@ class Recipe:
                 f"{self.name}: selection {self.selection.method!r} needs the head 'monomials', "
                 f"got {self.model.head!r}"
             )
-        for key in ("dropout", "attention_dropout"):
-            share = getattr(self.model, key)
-            if share is not None and not 0 <= share <= 1:
-                raise ConfigError(f"{self.name}: model.{key} must be from 0 to 1, got {share:g}")
-        numbers = {
-            "data.test_turns": self.data.test_turns,
-            "train.accumulate": self.train.accumulate,
-        }
-        for path, number in numbers.items():
-            if number < 1:
-                raise ConfigError(f"{self.name}: {path} must be 1 or more, got {number}")
+        for path, (least, most) in RANGES.items():
+            part, _, key = path.partition(".")
+            number = getattr(getattr(self, part), key)
+            if number is not None and not least <= number <= most:  # NaN must fail
+                raise ConfigError(
+                    f"{self.name}: {path} must be from {least:,g} to {most:,g}, got {number:g}"
+                )
         parts, images = self.train.accumulate, self.train.batch_size
         if parts > 1 and 2 * parts > images:
             raise ConfigError(

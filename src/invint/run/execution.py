@@ -17,6 +17,7 @@ from invint.errors import ConfigError
 from invint.version import __version__
 
 FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
+MOST_THREADS = 1024  # beyond that the system refuses, in ways that do not say so
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -51,8 +52,8 @@ class Execution:
                 "expected the device cpu or cuda and the precision float32 or bfloat16, "
                 f"got {device!r} and {precision!r}"
             )
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"expected 1 thread or more, got {self.threads}")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise ConfigError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}")
         return replace(
             self,
             device=device,

@@ -44,8 +44,10 @@ class RunFolder:
             return None
         try:
             values: dict[str, Any] = json.loads(path.read_text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{path}: not JSON; remove the file and start the run again") from error
+        if not values or not isinstance(values, dict):
+            raise RunError(f"{path}: it says nothing; remove the file and start the run again")
         return values
 
     def write(self, name: str, values: dict[str, Any], *, indent: int | None = 1) -> None:

@@ -24,6 +24,11 @@ def model_file(source: str | Path) -> Path:
         return path
     if (path / "model.safetensors").exists():
         return path / "model.safetensors"
+    if (path / "result.json").exists():
+        raise ConfigError(
+            f"{path}: the run is complete, but its model.safetensors is gone; train it again with "
+            "another --runs folder, or remove this one first"
+        )
     if (path / "recipe.json").exists():
         raise ConfigError(f"{path}: the run is not complete; go on with `invint train`")
     raise ConfigError(f"{path}: expected the folder of a run, with recipe.json in it, or a file")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invint.errors import ConfigError
+from invint.files import write_figure
 from invint.nn.monomials import Monomials
 from invint.selection.history import History
 from invint.selection.stability import chance_overlap, overlap, pairs, rank_correlation
@@ -51,8 +52,7 @@ def selection_figure(histories: Sequence[History]) -> Figure:
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as .png, .svg or .pdf."""
     check_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_figure(figure, path, dpi=130)
 
 
 def check_suffix(path: Path) -> None:

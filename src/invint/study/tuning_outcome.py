@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invint.files import write_whole
+from invint.files import write_figure, write_whole
 from invint.study.space import Choice, Range, Space
 from invint.study.trials import Measured, Trial, best_trial, cost, incumbents
 
@@ -113,9 +113,7 @@ def write_outcome(
     figure = draw_tuning(ended, space, reference)
     paths = [folder / "tuning.png", folder / "tuning.svg"]
     for path in paths:
-        picture = io.BytesIO()
-        figure.savefig(picture, format=path.suffix[1:], dpi=150)
-        write_whole(path, picture.getvalue())
+        write_figure(figure, path, dpi=150)
     return [table, *paths]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -141,7 +142,7 @@ def _counts(dataset: Dataset) -> Table:
     for title in here:
         table.add_column(title, justify="right")
     for number, name in enumerate(dataset.class_names):
-        table.add_row(name, *(f"{each[number]:,}" for each in counts))
+        table.add_row(escape(name), *(f"{each[number]:,}" for each in counts))
     table.add_row("all", *(f"{sum(each):,}" for each in counts), style="bold")
     return table
 

@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.models import MODELS
 from invint.models.summary import Summary, summaries, summarize
+from invint.nn import HEADS
 
 
 def show_models(names: Sequence[str], head: str | None) -> None:
@@ -16,6 +17,9 @@ def show_models(names: Sequence[str], head: str | None) -> None:
     for name in names:
         if name not in MODELS:
             raise ConfigError(f"no network {name!r}; there are {', '.join(MODELS)}")
+    if head is not None and head not in HEADS:
+        hint = did_you_mean(head, HEADS)
+        raise ConfigError(f"no head {head!r}; {hint}there are {', '.join(HEADS)}")
     chosen = [
         (name, each)
         for name, each in summaries()

@@ -24,7 +24,7 @@ def show_monomials(runs: list[Path], out: Path | None) -> None:
         console.print(_stability(histories))
     if out is not None:
         save_figure(selection_figure(histories), out)
-        console.print(f"drawn into {out}", soft_wrap=True, highlight=False)
+        console.print(f"drawn into {out}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _chosen(history: History) -> Table:

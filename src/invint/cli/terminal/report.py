@@ -25,4 +25,4 @@ def show_report(
     console = Console()
     for table in tables_by_data(found):
         console.print(table.terminal())
-    console.print(f"open {path.resolve().as_uri()}", highlight=False, soft_wrap=True)
+    console.print(f"open {path.resolve().as_uri()}", highlight=False, markup=False, soft_wrap=True)

@@ -111,9 +111,12 @@ class Tuning:
             raise RunError(f"{OWNER}: no trial succeeded; first: {problem}")
         found = tuned_recipe(self.recipe, best, TITLES[method], len(ended[method]))
         write_recipe(found, self.out, base=self.base)
-        console.print(f"trials and figure: {', '.join(map(str, files))}")
-        console.print(f"recipe of trial {best.number} by {TITLES[method]}: {self.out}")
-        console.print(f"train it on all images:  invint train {self.out}")
+        for line in (
+            f"trials and figure: {', '.join(map(str, files))}",
+            f"recipe of trial {best.number} by {TITLES[method]}: {self.out}",
+            f"train it on all images:  invint train {self.out}",
+        ):
+            console.print(line, markup=False)
 
 
 @contextmanager

@@ -180,8 +180,8 @@ def summary_line(findings: Findings, plan: Plan) -> str:
     """Say in one sentence what to do."""
     if not plan.whole:
         return (
-            "In short: the networks had no time to learn, and nothing should be concluded from "
-            "them; give more --minutes."
+            "In short: the time was too short for all the steps that these networks need, so "
+            "nothing should be concluded from them; give more --minutes."
         )
     if not findings.learned:
         return (

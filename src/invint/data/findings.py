@@ -1,5 +1,6 @@
 """What a scan finds out about a folder of pictures, how it is told, and what stops a training."""
 
+import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -72,7 +73,7 @@ class Scan:
     def imbalance(self) -> float:
         """How many times more pictures the largest class has than the smallest."""
         totals = [sum(column) for column in zip(*self.counts.values(), strict=True)]
-        return max(totals) / min(totals) if min(totals) else float("inf")
+        return max(totals) / min(totals) if min(totals) else math.inf
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -92,10 +93,12 @@ class Scan:
         depth = "16" if sixteen_bit else "8"
         sizes = _counted({f"{width} x {height}": count for (width, height), count in self.sizes})
         colour = "grey" if channels == 1 else "colour"
+        spread = f"the largest {self.imbalance:.1f} x the smallest"
+        spread = spread if self.imbalance < math.inf else "some without a good picture"
         facts = [
             ("folder", f"{shown(str(self.path))}: {shown(self.layout)}"),
             ("pictures", f"{self.images:,} good, {len(self.bad):,} bad"),
-            ("classes", f"{len(self.classes)}, the largest {self.imbalance:.1f} x the smallest"),
+            ("classes", f"{len(self.classes)}, {spread}"),
             ("sizes", sizes),
             ("pixels", _counted({KINDS.get(mode, mode): n for mode, n in self.modes.items()})),
             ("made into", f"{side} x {side}, {colour}, {depth} bits"),

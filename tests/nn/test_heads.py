@@ -92,6 +92,24 @@ def test_autocast_computes_in_float32(name: str) -> None:
 
 
 @each_head
+def test_backward_may_run_under_autocast(name: str) -> None:
+    head, x = head_and_map(name, Cyclic(8))
+    head, x = head.float(), x.abs().float().requires_grad_()
+    expected = torch.autograd.grad(head(x).square().sum(), x)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = torch.autograd.grad(head(x).square().sum(), x)
+    error = (found - expected).norm() / expected.norm()
+    assert error <= (1e-6 if name == "monomials" else 2e-2)  # others: as autocast would have it
+
+
+@each_head
+def test_is_built_without_memory_on_the_meta_device(name: str) -> None:
+    with torch.device("meta"):
+        head = make_head(name, channels=3, size=6, group=Cyclic(4))
+    assert all(tensor.is_meta for tensor in head.parameters())
+
+
+@each_head
 def test_shapes_and_gradients_are_known_without_data(name: str) -> None:
     head, x = head_and_map(name, Cyclic(8))
     head, x = head.to("meta"), x.to("meta").requires_grad_()
@@ -243,9 +261,10 @@ def test_heads_built_for_a_size_refuse_others(name: str) -> None:
     assert head(torch.randn(1, 3, 6, 5)).shape[0] == 1  # the same map on its side
     with pytest.raises(ShapeError, match=r": expected w=6, got w=5 \(axes: b c h w"):
         head(torch.zeros(1, 3, 5, 5))
-    upright = make_head(name, channels=3, size=(5, 6), group=Cyclic(2))
-    with pytest.raises(ShapeError, match=r": expected h=5, got h=6"):
-        upright(torch.zeros(1, 3, 6, 5))  # no quarter turn in the group
+    for group in (Cyclic(2), Dihedral(2), Dihedral(6)):  # no quarter turn in these
+        upright = make_head(name, channels=3, size=(5, 6), group=group)
+        with pytest.raises(ShapeError, match=r": expected h=5, got h=6"):
+            upright(torch.zeros(1, 3, 6, 5))
 
 
 @pytest.mark.parametrize(
@@ -256,17 +275,20 @@ def test_heads_built_for_a_size_refuse_others(name: str) -> None:
         ("max", {}, "head 'max' has no option 'depth'; it has none"),
         ("local-ws", {}, "head 'local-ws' has no option 'depth'; it has kernel_size"),
         ("local-ws", {"kernel_size": 7}, "a kernel of 7 does not fit a map of 6 x 6; use kernel_s"),
-        ("mlp", {"kernel_size": 4}, "MLPIntegration: kernel_size must be odd, got 4"),
+        ("mlp", {"kernel_size": 4}, "kernel_size must be odd and at least 1, got 4; use 3 or 5"),
+        ("mlp", {"kernel_size": -3}, "kernel_size must be odd and at least 1, got -3"),
         ("mlp", {"layers": 0}, "MLPIntegration: layers must be at least 1, got 0"),
         (
             "sf-ii",
             {"kernel_size": 9},
             r"SteerableIntegration: a kernel of 9 does not fit .*_size=5",
         ),
-        ("attention", {"heads": 0}, "heads and head_channels must be at least 1"),
+        ("attention", {"heads": 0}, "heads and head_channels must be at least 1, got 0 and 3"),
         ("attention", {"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ("monomials", {"monomials": 0}, "count, factors and max_distance must be at least 1"),
-        ("monomials", {"floor": 0.0}, "MonomialIntegration: floor must be positive, got 0.0"),
+        ("monomials", {"floor": 0.0}, "MonomialIntegration: floor must be positive and finite, g"),
+        ("monomials", {"floor": 1e-50}, "floor must be positive and finite, got 1e-50"),
+        ("monomials", {"max_distance": 6}, "a distance of 6 does not fit a map of 6 x 6; use at m"),
         ("monomials", {"max_distance": 99}, r"a distance of \d+ does not fit a map of 6 x 6; use "),
     ],
 )
@@ -288,5 +310,7 @@ def test_refuses_channels_and_sizes_that_are_none() -> None:
 
 @pytest.mark.unchecked
 def test_refuses_sizes_of_three_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"size must be whole numbers, got 7\.0 x 7\.0"):
+        make_head("global-ws", channels=1, size=7.0, group=Cyclic(4))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"size must be one number or two, got \(4, 4, 4\)"):
         make_head("global-ws", channels=1, size=(4, 4, 4), group=Cyclic(4))  # type: ignore[arg-type]

@@ -124,8 +124,78 @@ def test_a_batch_of_many_blocks_is_as_good_as_its_parts() -> None:
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("exponents", "background", "bright"),
+    [
+        (((-60.0, 0.0),), 0.0, 1e3),  # large where the map is dark
+        (((10.0, 0.0),), 0.0, 1e4),  # one pixel of many
+        (((30.0, 0.0), (0.5, 0.5)), 1.0, 1e4),  # one monomial of two
+    ],
+)
+def test_what_exceeds_the_bound_anywhere_is_cut(
+    exponents: tuple[tuple[float, ...], ...], background: float, bright: float
+) -> None:
+    count = len(exponents)
+    monomials = Monomials(((0, 1),) * count, ((0, 0),) * count, exponents)
+    head = MonomialIntegration(1, 5, Cyclic(4), monomials=monomials, check_exponents=False)
+    x = torch.full((1, 1, 5, 5), background)
+    x[..., 2, 2] = bright
+    exact = head(x)
+    head(x.requires_grad_()).sum().backward()
+    assert exact[0, 0] > 1e31
+    assert exact.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+def test_the_bound_leaves_room_for_sums_over_large_maps() -> None:
+    monomials = Monomials(((0, 1),), ((0, 0),), ((30.0, 0.0),))
+    head = MonomialIntegration(1, 224, Cyclic(16), monomials=monomials, check_exponents=False)
+    out = head(torch.full((1, 1, 224, 224), 1e4))
+    assert 1e31 < out.item() < float("inf")
+
+
+def test_a_nan_in_the_map_is_not_hidden() -> None:
+    x = torch.ones(2, 1, 5, 5)
+    x[0, 0, 2, 2] = float("nan")
+    out = MonomialIntegration(1, 5, Cyclic(4), monomials=3)(x)
+    assert out[0].isnan().all()
+    assert out[1].isfinite().all()
+
+
+def test_negative_values_have_no_gradient() -> None:
+    head = MonomialIntegration(1, 5, Cyclic(4), monomials=3)
+    x = torch.randn(2, 1, 5, 5, requires_grad=True)
+    head(x).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad != 0, x > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_a_copy_in_another_precision_samples_where_a_loaded_one_does(dtype: torch.dtype) -> None:
+    head = MonomialIntegration(2, 7, Cyclic(8), monomials=5, own_angles=True).to(dtype)
+    fresh = MonomialIntegration(2, 7, Cyclic(8), monomials=5, own_angles=True).to(dtype)
+    fresh.load_state_dict(head.state_dict())
+    x = torch.rand(2, 2, 7, 7).to(dtype)
+    for twin in (fresh, head.keep(range(5))):
+        assert torch.equal(twin(x), head(x))
+
+
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    head, large = (
+        MonomialIntegration(1, size, Cyclic(4), max_distance=reach)
+        for size, reach in ((5, 4), (20, 9))
+    )
+    before, x = head.monomials, torch.rand(1, 1, 5, 5)
+    expected = head(x)
+    with pytest.raises(ConfigError, match="a distance of 9 does not fit a map of 5 x 5"):
+        head.load_state_dict(large.state_dict())
+    assert head.monomials == before
+    assert torch.equal(head(x), expected)
+
+
 def test_a_map_of_one_pixel_takes_one_factor() -> None:
-    with pytest.raises(ConfigError, match="a map of 1 pixel has no distances; use factors=1"):
+    with pytest.raises(ConfigError, match="a map of 1 x 1 has no distances; use factors=1"):
         MonomialIntegration(2, 1, Cyclic(4))
     assert MonomialIntegration(2, 1, Cyclic(4), factors=1)(torch.rand(3, 2, 1, 1)).shape == (3, 20)
 

@@ -277,3 +277,21 @@ def distinct(orbit: Tensor, degree: int) -> int:
     ]
     assert len(features) == math.comb(4 + degree, degree)
     return len(set(map(tuple, torch.stack(features, dim=1).round(decimals=9).tolist())))
+
+
+@each_group
+def test_two_factors_see_mirror_images_unless_their_directions_are_mirrored_too(
+    group: Cyclic,
+) -> None:
+    x = torch.rand(1, 1, 9, 9)
+    mirrored = x.flip(-2)
+    for angle, sees in ((0.3, True), (math.pi / group.n, False), (2 * math.pi / group.n, False)):
+        monomials = Monomials(((0, 3),), ((0, angle),), ((0.7, 0.4),))
+        head = MonomialIntegration(1, 9, group, monomials=monomials)
+        gap = (head(x) - head(mirrored)).norm() / head(x).norm()
+        assert (gap > 1e-5) if sees else (gap < 1e-9)  # offsets are rounded to nine decimals
+
+
+def test_a_perceptron_is_proportional_to_its_input() -> None:
+    head, x = MLPIntegration(3, 7, Cyclic(8)), torch.randn(2, 3, 7, 7)
+    assert_equal(head(2 * x), 2 * head(x))

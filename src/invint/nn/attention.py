@@ -52,7 +52,10 @@ class SelfAttentionIntegration(Head):
         self.channels, self.group, self.heads = channels, group, heads
         self.head_channels = channels if head_channels is None else head_channels
         if min(heads, self.head_channels) < 1:
-            raise ConfigError(f"{owner}: heads and head_channels must be at least 1")
+            raise ConfigError(
+                f"{owner}: heads and head_channels must be at least 1, got {heads} and "
+                f"{self.head_channels}"
+            )
         if not 0 <= dropout < 1:
             raise ConfigError(f"{owner}: dropout must be at least 0 and below 1, got {dropout}")
         self.dropout, self.scale = dropout, 1 / math.sqrt(self.head_channels) if scaled else 1.0

@@ -25,19 +25,26 @@ class Head(nn.Module):
 
 def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:
     """Return height and width; one number means a square."""
-    sides = (size, size) if isinstance(size, int) else tuple(size)
+    sides = (size, size) if isinstance(size, int | float) else tuple(size)
     if len(sides) != 2:
         raise ConfigError(f"{owner}: size must be one number or two, got {size}")
     height, width = sides
     if min(height, width) < 1:
         raise ConfigError(f"{owner}: size must be at least 1 x 1, got {height} x {width}")
+    if not all(isinstance(side, int) for side in sides):
+        raise ConfigError(f"{owner}: size must be whole numbers, got {height} x {width}")
     return height, width
 
 
 def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
     """Raise `ConfigError` unless an odd kernel fits into the map."""
     if kernel_size < 1 or kernel_size % 2 == 0:
-        raise ConfigError(f"{owner}: kernel_size must be odd, got {kernel_size}")
+        raise ConfigError(
+            f"{owner}: kernel_size must be odd and at least 1, got {kernel_size}; use "
+            f"{max(kernel_size - 1, 1)} or {max(kernel_size, 0) + 1}"
+            if kernel_size % 2 == 0
+            else f"{owner}: kernel_size must be odd and at least 1, got {kernel_size}"
+        )
     if kernel_size > min(size):
         raise ConfigError(
             f"{owner}: a kernel of {kernel_size} does not fit a map of {size[0]} x {size[1]}; "

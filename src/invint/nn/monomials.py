@@ -47,6 +47,9 @@ class Monomials:
                 raise ConfigError(
                     f"Monomials: distances start at 0 and are not negative, got {row}"
                 )
+        for row in (*self.angles, *self.exponents):
+            if not all(map(math.isfinite, row)):
+                raise ConfigError(f"Monomials: angles and exponents must be finite, got {row}")
 
     def __len__(self) -> int:
         return len(self.distances)
@@ -77,11 +80,12 @@ class Monomials:
                 "Monomials.random: count, factors and max_distance must be at least 1, "
                 f"got {count}, {factors} and {max_distance}"
             )
-        shape = count, factors
-        distances = torch.randint(1, max_distance + 1, shape, generator=generator).double()
+        shape, real = (count, factors), torch.float64
+        with torch.device("cpu" if generator is None else generator.device):
+            distances = torch.randint(1, max_distance + 1, shape, generator=generator).double()
+            turns = torch.rand(shape, dtype=real, generator=generator) * own_angles
+            exponents = torch.rand(shape, dtype=real, generator=generator)
         distances[:, 0] = 0
-        turns = torch.rand(shape, dtype=torch.float64, generator=generator) * own_angles
-        exponents = torch.rand(shape, dtype=torch.float64, generator=generator)
         exponents *= (max_power / exponents.sum(dim=1, keepdim=True)).clamp(max=1.0)
         return cls(_table(distances), _table(2 * math.pi * turns), _table(exponents))
 
@@ -158,12 +162,15 @@ class MonomialIntegration(Head):
         self.size = as_size(size, owner)
         self.channels, self.group, self.floor = channels, group, floor
         self.precision = torch.get_default_dtype()
-        if not floor > 0:
-            raise ConfigError(f"{owner}: floor must be positive, got {floor}")
+        if not torch.finfo(torch.float32).tiny <= floor < math.inf:
+            raise ConfigError(f"{owner}: floor must be positive and finite, got {floor}")
         if isinstance(monomials, int):
+            reach = default_distance(self.size) if max_distance is None else max_distance
+            if factors > 1:
+                self._check_reach(reach)
             monomials = Monomials.random(
                 monomials,
-                max_distance=default_distance(self.size) if max_distance is None else max_distance,
+                max_distance=reach,
                 factors=factors,
                 own_angles=own_angles,
                 max_power=group.order,
@@ -244,26 +251,42 @@ class MonomialIntegration(Head):
             f"factors={factors}, floor={self.floor}"
         )
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _apply(self, *args: Any, **kwargs: Any) -> "MonomialIntegration":
+        before = self.angles.dtype
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.angles.dtype != before:  # rounded: sample where a copy that is loaded would
+            self._derive(self.distances, self.angles)
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        coming = state_dict.get(f"{prefix}distances")
+        if coming is not None and coming.numel():  # before anything is overwritten
+            self._check_reach(coming.max().item())
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         # Distances and angles are state; what follows from them is not.
         self._derive(self.distances, self.angles)
+
+    def _check_reach(self, reach: float) -> None:
+        """Raise `ConfigError` unless a distance fits the map."""
+        most, size = min(self.size) - 1, f"{self.size[0]} x {self.size[1]}"
+        if reach > 0 and most == 0:
+            raise ConfigError(
+                f"MonomialIntegration: a map of {size} has no distances; use factors=1"
+            )
+        if reach > most:
+            raise ConfigError(
+                f"MonomialIntegration: a distance of {reach:g} does not fit a map of {size}; "
+                f"use at most {most}"
+            )
 
     def _derive(self, distances: Tensor, angles: Tensor) -> None:
         """Find the distinct offsets of all factors, and the taps that sample the map there."""
         places = torch.polar(distances.double(), angles.double()).cpu()
         flat = torch.round(torch.view_as_real(places), decimals=9).flatten(0, 1)
         distinct, number = torch.unique(flat, dim=0, return_inverse=True)
-        reach = distances.max().item()
-        if reach > 0 and min(self.size) == 1:
-            raise ConfigError(
-                "MonomialIntegration: a map of 1 pixel has no distances; use factors=1"
-            )
-        if reach > min(self.size) - 1:
-            raise ConfigError(
-                f"MonomialIntegration: a distance of {reach:g} does not fit a map of "
-                f"{self.size[0]} x {self.size[1]}; use at most {min(self.size) - 1}"
-            )
+        self._check_reach(distances.max().item())
         centre = int(number[0])  # of the first factor, whose distance is 0; it comes first
         order = [centre, *(row for row in range(len(distinct)) if row != centre)]
         positions = tuple((x, y) for x, y in distinct[order].tolist())

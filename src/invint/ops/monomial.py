@@ -1,4 +1,4 @@
-"""Group averages of monomials, in the log domain, with memory that does not grow with their number.
+"""Group averages of monomials, in the log domain; for backward only the map is kept.
 
 Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct offset of a factor
        r distinct move of the offsets   n sampled point, (r d h w)   p pixel   t tap
@@ -20,6 +20,7 @@ from torch.nn.functional import embedding_bag
 from invint.groups import Group
 from invint.ops.constants import on_cpu
 from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
+from invint.ops.precision import autocast_device
 
 
 class Taps(NamedTuple):
@@ -146,8 +147,9 @@ def monomial_averages(
 
     with $x$ interpolated bilinearly and zero outside. The product is a sum of logarithms, one
     matrix product for all monomials; backward computes it again instead of keeping it. Values
-    above $e^{75}$ (in float32; 0.85 of the logarithm of the largest number in general) count as
-    that, with the gradient of a monomial of that value: room for sums over a large batch.
+    above $e^{75}$ (in float32; 0.85 of the logarithm of the largest number in general, and less on
+    maps of more than 200,000 pixels times elements) count as that, with the gradient of a monomial
+    of that value: room for sums over a large batch.
 
     Args:
         x: Feature map; negative values count as zero. Half precision is computed in float32.
@@ -241,7 +243,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = _gradients(gradient, *ctx.saved_tensors, *ctx.rest)
+    with torch.autocast(autocast_device(gradient), enabled=False):  # backward may run inside one
+        gradients = _gradients(gradient, *ctx.saved_tensors, *ctx.rest)
     return *gradients, *(None,) * 10
 
 

@@ -111,7 +111,11 @@ def _copy(
     for start in range(0, H * W, BLOCK):
         pixel, exists, place = _places(start, H, W, PAD, BLOCK)
         value = tl.load(x + pixel).to(tl.float32)
-        tl.store(frame + place, tl.maximum(value, 0.0) + floor, mask=exists)
+        tl.store(
+            frame + place,
+            tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL) + floor,
+            mask=exists,
+        )
 
 
 @triton.jit
@@ -173,7 +177,7 @@ def _term(
     exponent = -log_count
     for i in tl.static_range(FACTORS):
         exponent += powers[m * FACTORS + i] * logs[PLACES[m * FACTORS + i]]
-    return tl.exp2(tl.minimum(exponent, bound))
+    return tl.exp2(tl.minimum(exponent, bound, propagate_nan=tl.PropagateNan.ALL))
 
 
 @triton.jit

@@ -104,6 +104,9 @@ def test_extreme_values_stay_finite_on_a_gpu() -> None:
         out = head(x)
         gradients = torch.autograd.grad(out.sum(), (x, head.exponents))
         assert all(tensor.isfinite().all() for tensor in (out, *gradients))
+    x = torch.ones(2, 64, 5, 5, device="cuda")
+    x[0, :, 2, 2] = float("nan")
+    assert torch.equal(head(x).isnan().all(dim=1).cpu(), torch.tensor([True, False]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,14 @@ from record import ROOT, markdown_table, publish
 from invint.study.records import read_records
 from invint.study.tables import Table, tables_by_data
 
-STUDIES = ("digits-demo", "digits-heads", "digits-longer", "digits-selection", "table2-tenth")
+STUDIES = (
+    "digits-demo",
+    "digits-heads",
+    "digits-longer",
+    "digits-selection",
+    "rotmnist-small",
+    "table2-tenth",
+)
 KERNELS = {
     "plain path, compiled": "heads-cuda-plain",
     "kernel by rows": "heads-cuda-triton-rows",

@@ -179,7 +179,7 @@ def test_audit_turns_test_images(command: Command, finished: Path, tmp_path: Pat
     file = str(finished / "model.safetensors")
     done = command("audit", file, "--data=digits", *arguments[2:])
     assert done.out.startswith("sfcnn-small, local-ws: 20 images")
-    assert command(*arguments, "--min-accuracy=1.01").status == 1
+    assert command(*arguments, "--min-accuracy=1").status == 1
 
 
 @pytest.mark.slow
@@ -307,8 +307,8 @@ def test_recipes_are_listed_and_shown() -> None:
         ),
         ("train --set train.accumulate=0", "train.accumulate must be from 1 to 1e+06, got 0"),
         ("train --set train.accumulate=33", "a batch of 64, got 33 parts; choose at most 32"),
-        ("train --set train.lr=-1", "train.lr must be from 0 to 1,000, got -1"),
-        ("train --set train.lr=1e300", "train.lr must be from 0 to 1,000, got 1e+300"),
+        ("train --set train.lr=-1", "train.lr must be from 0 to 1e+30, got -1"),
+        ("train --set train.lr=1e300", "train.lr must be from 0 to 1e+30, got 1e+300"),
         ("train --set train.reg=NaN", "train.reg must be from 0 to 1e+06, got nan"),
         ("train --set train.batch_size=1", "train.batch_size must be from 2 to 1e+06, got 1"),
         ("train --set model.n_fc=0", "model.n_fc must be from 1 to 100,000, got 0"),
@@ -321,7 +321,7 @@ def test_recipes_are_listed_and_shown() -> None:
         ("train --size 5", "subset of 'digits': 5 images cannot show 10 classes"),
         ("train --threads -1", "expected 1 to 1024 threads, got -1"),
         ("train --threads 100000", "expected 1 to 1024 threads, got 100000"),
-        ("train --set train.lr=NaN", "train.lr must be from 0 to 1,000, got nan"),
+        ("train --set train.lr=NaN", "train.lr must be from 0 to 1e+30, got nan"),
         ("train --set train.lr_decay_epochs=0", "expected one or more epochs above 0 for the"),
         ("train --set train.lr_decay_epochs=[]", "expected one or more epochs above 0 for the"),
         ("train --set data.test_turns=0", "data.test_turns must be from 1 to 360, got 0"),

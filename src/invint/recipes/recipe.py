@@ -19,7 +19,7 @@ RANGES: dict[str, tuple[float, float]] = {  # beyond these no network is trained
     "train.epochs": (1e-6, 1e6),
     "train.scale": (1e-6, 1),
     "train.batch_size": (2, 1e6),
-    "train.lr": (0, 1e3),
+    "train.lr": (0, 1e30),  # as large as one likes, but a number in float32
     "train.lr_decay": (0, 1e3),
     "train.momentum": (0, 1),
     "train.weight_decay": (0, 1e3),

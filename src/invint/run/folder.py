@@ -35,7 +35,10 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any] | None:
         """What came out, if the run is complete."""
-        return self.read("result.json")
+        found = self.read("result.json")
+        if found is not None and "error" not in found:
+            raise RunError(f"{self.path}/result.json: not a result; remove it and start again")
+        return found
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a JSON file of the folder, if it is there."""
@@ -46,8 +49,8 @@ class RunFolder:
             values: dict[str, Any] = json.loads(path.read_text())
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path}: not JSON; remove the file and start the run again") from error
-        if not values or not isinstance(values, dict):
-            raise RunError(f"{path}: it says nothing; remove the file and start the run again")
+        if not isinstance(values, dict):
+            raise RunError(f"{path}: no object; remove the file and start the run again")
         return values
 
     def write(self, name: str, values: dict[str, Any], *, indent: int | None = 1) -> None:

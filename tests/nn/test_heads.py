@@ -279,8 +279,8 @@ def test_heads_built_for_a_size_refuse_others(name: str) -> None:
         ("max", {}, "head 'max' has no option 'depth'; it has none"),
         ("local-ws", {}, "head 'local-ws' has no option 'depth'; it has kernel_size"),
         ("local-ws", {"kernel_size": 7}, "a kernel of 7 does not fit a map of 6 x 6; use kernel_s"),
-        ("mlp", {"kernel_size": 4}, "kernel_size must be odd and at least 1, got 4; use 3 or 5"),
-        ("mlp", {"kernel_size": -3}, "kernel_size must be odd and at least 1, got -3"),
+        ("mlp", {"kernel_size": 4}, "kernel_size must be odd and at least 1, got 4; use 3"),
+        ("mlp", {"kernel_size": -3}, "kernel_size must be odd and at least 1, got -3; use 1"),
         ("mlp", {"layers": 0}, "MLPIntegration: layers must be at least 1, got 0"),
         (
             "sf-ii",

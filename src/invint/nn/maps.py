@@ -40,10 +40,8 @@ def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
     """Raise `ConfigError` unless an odd kernel fits into the map."""
     if kernel_size < 1 or kernel_size % 2 == 0:
         raise ConfigError(
-            f"{owner}: kernel_size must be odd and at least 1, got {kernel_size}; use "
-            f"{max(kernel_size - 1, 1)} or {max(kernel_size, 0) + 1}"
-            if kernel_size % 2 == 0
-            else f"{owner}: kernel_size must be odd and at least 1, got {kernel_size}"
+            f"{owner}: kernel_size must be odd and at least 1, got {kernel_size}; "
+            f"use {max(kernel_size - 1, 1)}"
         )
     if kernel_size > min(size):
         raise ConfigError(

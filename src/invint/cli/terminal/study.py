@@ -196,13 +196,13 @@ def show_table(
     found = _found(cells, place, known)
     if not found:
         return
+    if records is not None:
+        write_records(found, records)
     table = study_table(cells, found)
     if format == "terminal":
         Console().print(table.terminal())
     else:
         print(getattr(table, format)())
-    if records is not None:
-        write_records(found, records)
 
 
 def study_table(cells: Sequence[Cell], found: Sequence[RunRecord]) -> Table:

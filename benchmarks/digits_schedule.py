@@ -18,7 +18,7 @@ from record import write_record
 
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, train_run
+from invint.train import Execution, train_run
 
 RUNS = Path("build/schedules")
 NETWORKS = ("cnn", "pooling", "monomials", "local-ws")

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 from record import markdown_table, recording_parser, show_table
 
-from invint.data.decoding import processors
+from invint.data.cache import processors
 from invint.data.folder import load_folder
 
 SIDE, CLASSES = 96, 10

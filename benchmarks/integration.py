@@ -23,7 +23,7 @@ from torch import Tensor
 
 from invint import Cyclic, Group
 from invint.nn import MonomialIntegration, Monomials
-from invint.ops.interpolation import moved_points
+from invint.ops.grids import moved_points
 from invint.testing import equivariance_error
 
 PAGE = ROOT / "docs" / "theory" / "integration.md"

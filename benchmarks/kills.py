@@ -30,8 +30,9 @@ from safetensors.torch import load_file
 from invint.data.registry import load_dataset
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, train_run, training
-from invint.train.checkpoint import read_checkpoint
+from invint.train import Execution, train_run
+from invint.train import run as training
+from invint.train.store import read_checkpoint
 
 TINY = (
     "data.size=60 model.widths=2,3,4 model.n_fc=8 model.group=C4 train.batch_size=16 "

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from einops import rearrange
 from torch import Tensor, nn
 
-from invint.models.network import dense
+from invint.models.networks import dense
 
 WIDTHS, KERNELS, POOLED = (24, 32, 36, 36, 64), (9, 7, 7, 7, 7), (2, 4)
 INSTALLED = find_spec("e2cnn") is not None

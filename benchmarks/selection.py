@@ -24,7 +24,7 @@ from invint.models import Network
 from invint.nn import MonomialIntegration, Monomials
 from invint.selection import best, connectivity, exchange, find_monomials, magnitude, prune
 from invint.selection.least_squares import centred_classes, fitted, standardised
-from invint.selection.prune import first_dense
+from invint.selection.pruning import first_dense
 
 SAMPLES, CHANNELS, COUNT, CLASSES = 12_000, 64, 5, 10
 CARRIERS = (2, 7, 12)

@@ -23,13 +23,12 @@ from torch import nn
 
 from invint.data.batches import Batches, test_batches
 from invint.export import load_network
-from invint.models.folding import fold
-from invint.run.building import chosen_data, load_chosen
-from invint.run.execution import Execution
-from invint.study.folders import read_run
+from invint.models.fold import fold
+from invint.study.records import read_run
+from invint.train.device import Execution
 from invint.train.evaluate import logits_of, scores_of
-from invint.train.loop import Batch
-from invint.train.objective import NORMS
+from invint.train.loop import NORMS, Batch
+from invint.train.setup import chosen_data, load_chosen
 
 BATCH = 200
 STEPS = 100

@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from invint import create_model
-from invint.models.folding import FoldedConv2d
+from invint.models.fold import FoldedConv2d
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
-from invint.train.loop import channels_last
-from invint.train.objective import Objective
+from invint.train.loop import Objective, channels_last
 
 SIDES = {"sfcnn": (1, 28), "sf-wrn16-4": (3, 32), "sfcnn-small": (1, 20)}
 HEADS = "max,avg,local-ws,global-ws,monomials,mlp,attention,sf-ii"

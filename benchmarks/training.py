@@ -19,11 +19,11 @@ from timing import DEVICE
 
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution
-from invint.run.building import Images
-from invint.run.folder import RunFolder
-from invint.run.processes import Team
-from invint.run.training import Run
+from invint.train import Execution
+from invint.train.device import Team
+from invint.train.run import Run
+from invint.train.setup import Images
+from invint.train.store import RunFolder
 
 CHOICES = {
     "cpu": ("digits/local-ws", ["train.batch_size=64"], 10),

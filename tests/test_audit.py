@@ -18,7 +18,7 @@ from invint import ConfigError, Cyclic, ShapeError, create_model
 from invint.audit import Audit, Model, Turn, audit_model
 from invint.models import Network
 from invint.nn import LiftConv2d
-from invint.ops.rotation import rotate
+from invint.ops.grids import rotate
 
 SIDE = 24
 QUARTERS = (0, 90, 180, 270)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from invint import ShapeError
-from invint.axes import check_axes
+from invint.errors import check_axes
 
 
 def test_names_owner_axes_and_shape() -> None:

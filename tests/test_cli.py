@@ -15,7 +15,7 @@ from PIL import Image
 
 from invint.cli import EXAMPLES, main
 from invint.cli.terminal.progress import Bar
-from invint.models.summary import PAPER, summaries, summarize
+from invint.models.registry import PAPER, summaries, summarize
 from invint.version import __version__
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from written_pictures import write_noise
 
+from invint import predict
 from invint.cli import main
-from invint.data import decoding
-from invint.run import models
+from invint.data import cache
 
 TINY = "--scale=0.5 --threads=1 --set=train.batch_size=8 --set=train.epochs=1 --quiet"
 OPTIONS = ("--skip-bad", "--side=20", "--test-share=0.5")
@@ -29,8 +29,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody looks on, and sees every fourth picture."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(decoding, "CHUNK", 4)
-    monkeypatch.setattr(models, "BATCH", 4)
+    monkeypatch.setattr(cache, "CHUNK", 4)
+    monkeypatch.setattr(predict, "BATCH", 4)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -105,7 +105,7 @@ def test_decoding_is_shown_the_first_time_only(
 def test_decoding_is_not_shown_where_nobody_looks_on(
     pictures: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(decoding, "CHUNK", 4)
+    monkeypatch.setattr(cache, "CHUNK", 4)
     assert run(monkeypatch, "train", "digits/cnn", "--data", pictures) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("invint: ")

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import invint
 from invint.errors import ConfigError, ShapeError
 from invint.estimator import InvariantClassifier
-from invint.models.network import Network
+from invint.models.networks import Network
 
 # scikit-learn checks with tables of 1 to 20 columns; they are given as images of one row
 ROWS: dict[str, Any] = {"image_shape": (1, -1), "batch_size": 16}

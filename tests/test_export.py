@@ -410,6 +410,6 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_onnx_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, card = small()
-    monkeypatch.setattr("invint.export.onnx.ONNX_LIMIT", 1000)
+    monkeypatch.setattr("invint.export.files.ONNX_LIMIT", 1000)
     with pytest.raises(ConfigError, match="GiB of weights do not fit one ONNX file, which holds 2"):
         export_model(model, tmp_path / "a.onnx", card)

@@ -1,7 +1,9 @@
-"""The errors invint raises, and a hint for those about names."""
+"""The errors invint raises, and the checks that raise them everywhere: names, axes, extras."""
 
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -36,3 +38,48 @@ class RunLockedError(RunError):
 
 class Interrupted(InvintError):  # noqa: N818
     """The user stopped a run; it can be gone on with."""
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """A tensor, as far as its axes go: this module must not import torch, for a quick `--help`."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Size of each."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the elements."""
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floats."""
+
+
+def check_axes(x: Shaped, axes: str, owner: str, **sizes: int) -> None:
+    """Raise `ShapeError` unless `x` is a float tensor with the named axes of the stated sizes."""
+    names = axes.split()
+    if x.ndim != len(names):
+        raise _misshapen(owner, axes, x, f"expected {len(names)} axes, got {x.ndim}")
+    for name, length in zip(names, x.shape, strict=True):
+        if name in sizes and sizes[name] != length:
+            raise _misshapen(owner, axes, x, f"expected {name}={sizes[name]}, got {name}={length}")
+    if not x.is_floating_point():
+        raise ShapeError(f"{owner}: expected a float tensor, got {x.dtype}; convert with x.float()")
+
+
+def _misshapen(owner: str, axes: str, x: Shaped, problem: str) -> ShapeError:
+    return ShapeError(f"{owner}: {problem} (axes: {axes}; shape: {tuple(x.shape)})")
+
+
+def needed(module: str, owner: str, extra: str) -> Any:
+    """Import a module, or raise `ConfigError` naming the extra that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        raise ConfigError(f"{owner}: needs {library}; pip install 'invint[{extra}]'") from error

@@ -23,14 +23,13 @@ from torch.nn.functional import interpolate, pad
 from invint.data.batches import Batches, normalisation
 from invint.data.dataset import Part
 from invint.errors import ConfigError, ShapeError
-from invint.models.folding import fold
-from invint.models.network import Network
+from invint.models.fold import fold
+from invint.models.networks import Network
 from invint.models.registry import MODELS, create_model
-from invint.run.execution import Execution
+from invint.recipes.schedule import learning_rate
+from invint.train.device import Execution
 from invint.train.evaluate import logits_of
-from invint.train.loop import Meter, fit, make_optimizer
-from invint.train.objective import Objective
-from invint.train.pace import learning_rate
+from invint.train.loop import Meter, Objective, fit, make_optimizer
 
 SMALLEST = 16  # side of the images a network is given, in pixels
 LAST_RATE = 0.01  # of the first

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from invint.errors import ConfigError, ShapeError
 from invint.groups import GridSymmetry, Group
-from invint.ops.rotation import inscribed_disc, permute_grid, rotate
+from invint.ops.grids import inscribed_disc, permute_grid, rotate
 
 Function = Callable[[Tensor], Tensor]
 

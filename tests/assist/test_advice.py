@@ -10,24 +10,28 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from invint.assist.advice import (
+from invint.data.dataset import Dataset, Part
+from invint.errors import RunError
+from invint.fit import (
     NAMES,
+    Plan,
+    Standing,
     advice,
     as_text,
+    best_run,
     caution_lines,
+    compare,
     comparison_line,
+    confused,
     confusion_lines,
     counted,
     find_out,
     for_page,
     saved_line,
+    standings,
     summary_line,
 )
-from invint.assist.comparison import Standing, best_run, compare, confused, standings
-from invint.assist.plan import Plan
-from invint.data.dataset import Dataset, Part
-from invint.errors import RunError
-from invint.study.record import RunRecord
+from invint.study.records import RunRecord
 from invint.study.statistics import BETTER, UNDECIDED, WORSE
 
 PLAN = Plan(side=16, batch_size=32, steps=300, seeds=1)

@@ -17,15 +17,15 @@ from assist.pictures import (
 from browser import browser_page
 from typer.testing import CliRunner
 
-from invint.assist import Fitted, Onlooker, Plan, Wish, fit_folder, name_of
 from invint.cli.fit import fit
 from invint.data.arrays import load_arrays
 from invint.errors import ConfigError, DataError, Interrupted
 from invint.export import load_model
-from invint.run import Watch
-from invint.run.models import predict
-from invint.study.predictions import read_predictions
+from invint.fit import Fitted, Onlooker, Plan, Wish, fit_folder, name_of
+from invint.predict import predict
+from invint.study.records import read_predictions
 from invint.study.statistics import BETTER
+from invint.train import Watch
 
 PLAN = Plan(side=16, batch_size=32, steps=45, seeds=1)
 SHORT = Plan(side=16, batch_size=16, steps=2, seeds=1)

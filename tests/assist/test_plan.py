@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from invint.assist.plan import (
+from invint.errors import ConfigError
+from invint.fit import (
     ENOUGH,
     EVALUATION,
     FEWEST,
@@ -14,8 +15,7 @@ from invint.assist.plan import (
     recipes,
     stopwatch,
 )
-from invint.errors import ConfigError
-from invint.train.pace import Pace
+from invint.recipes.schedule import Pace
 
 
 def quadratic(side: int) -> dict[str, float]:

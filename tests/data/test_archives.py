@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from invint.data.archives import File, unpack
+from invint.data.download import File, unpack
 from invint.errors import DataError
 
 WANTED = (File("one.bin"), File("two.bin"))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.data.augment import AUGMENTATIONS, crop, cutout, flip, hole_of, padding_of, rotate
-from invint.ops.rotation import rotate as rotate_alike
+from invint.data.batches import AUGMENTATIONS, crop, cutout, flip, hole_of, padding_of, rotate
+from invint.ops.grids import rotate as rotate_alike
 
 
 @pytest.mark.parametrize("side", [5, 6, 28])

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from invint.data import batches as module
-from invint.data.augment import AUGMENTATIONS
-from invint.data.batches import BLOCK, Batches, normalisation, scaled
-from invint.data.dataset import Part
-from invint.data.subsets import index_hash, random_words
+from invint.data.batches import AUGMENTATIONS, BLOCK, Batches, normalisation, scaled
+from invint.data.dataset import Part, index_hash, random_words
 from invint.errors import ConfigError
 
 ALL = ("rotate", "crop", "flip", "cutout")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from invint.data import cache, decoding, picture_files, pictures, row_file
+from invint.data import cache, pictures
 from invint.data.cache import user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder
@@ -51,7 +51,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(1)
         return decode(*arguments, **options)
 
-    monkeypatch.setattr(decoding, "decode", counting)
+    monkeypatch.setattr(cache, "decode", counting)
     return calls
 
 
@@ -63,7 +63,7 @@ def test_the_second_start_opens_no_picture(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load_folder(root, cache=place)
-    monkeypatch.setattr(decoding, "read_bytes", lambda _: pytest.fail("opened a picture"))
+    monkeypatch.setattr(cache, "read_bytes", lambda _: pytest.fail("opened a picture"))
     assert same(load_folder(root, cache=place), first)
 
 
@@ -134,17 +134,17 @@ def test_a_changed_folder_is_noticed(
 def test_a_file_that_becomes_readable_is_noticed(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = picture_files.read_bytes
+    read = pictures.read_bytes
 
     def denied(path: str) -> Any:
         if path.endswith("00000.png"):
             raise DataError("permission denied; check that it is there and may be read")
         return read(path)
 
-    monkeypatch.setattr(decoding, "read_bytes", denied)
+    monkeypatch.setattr(cache, "read_bytes", denied)
     with pytest.raises(DataError, match=r"a/00000\.png: permission denied\."):
         load_folder(root, cache=place)
-    monkeypatch.setattr(decoding, "read_bytes", read)
+    monkeypatch.setattr(cache, "read_bytes", read)
     assert len(load_folder(root, cache=place).train) == 24
 
 
@@ -198,7 +198,7 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(row_file.Rows, "put", full)
+    monkeypatch.setattr(cache.Rows, "put", full)
     line = r"cache: cannot keep decoded pictures \(no space left on device\); make room there or"
     with pytest.raises(DataError, match=line):
         load_folder(root, cache=place)
@@ -216,7 +216,7 @@ def test_a_failure_to_reach_the_disk_is_not_lost_on_the_way(
             raise failures.pop()
         flush(descriptor)
 
-    monkeypatch.setattr(row_file, "FLUSHED", 1)
+    monkeypatch.setattr(cache, "FLUSHED", 1)
     monkeypatch.setattr(os, "fsync", failing_once)
     with pytest.raises(DataError, match=r"cannot keep decoded pictures \(input/output error\)"):
         load_folder(root, cache=place)

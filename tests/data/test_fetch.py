@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from invint.data.archives import File
-from invint.data.fetch import Download, fetch_files
+from invint.data.download import Download, File, fetch_files
 from invint.errors import DataError
 
 CONTENT = bytes(range(256)) * 1024
@@ -236,8 +235,8 @@ def test_a_folder_that_cannot_be_made_is_said(server: Server, tmp_path: Path) ->
 TWIN = """
 import sys
 from pathlib import Path
-from invint.data.archives import File
-from invint.data.fetch import Download, fetch_files
+from invint.data.download import File
+from invint.data.download import Download, fetch_files
 download = Download(File("file.bin", {size}, "{md5}"), ("{url}",))
 print(fetch_files((download,), Path(sys.argv[1]), owner="mnist", pause=0.01))
 """

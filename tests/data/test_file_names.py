@@ -2,7 +2,7 @@
 
 import os
 
-from invint.data.file_names import shown
+from invint.data.pictures import shown
 
 
 def test_names_are_fit_for_a_terminal() -> None:

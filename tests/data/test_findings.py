@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from invint.data.findings import Scan, refuse
+from invint.data.cache import Shape
+from invint.data.folder import Scan, refuse
 from invint.data.listing import Bad
-from invint.data.seen import Shape
 from invint.errors import DataError
 
 PLAIN = Scan(

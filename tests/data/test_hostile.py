@@ -15,8 +15,7 @@ import pytest
 from PIL import Image
 from written_pictures import chunk, png
 
-from invint.data.folder import load_folder
-from invint.data.scan import scan
+from invint.data.folder import load_folder, scan
 from invint.errors import DataError
 
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
@@ -202,7 +201,7 @@ def test_a_class_whose_name_is_not_printable_is_named(hostile: Path, tmp_path: P
 MEASURED = """
 import sys
 from pathlib import Path
-from invint.data.scan import scan
+from invint.data.folder import scan
 found = scan(Path(sys.argv[1]), cache=Path(sys.argv[2]))
 status = Path("/proc/self/status").read_text()  # `resource` would count the parent's memory too
 print(len(found.bad), found.images, int(status.split("VmHWM:")[1].split()[0]) // 1024)

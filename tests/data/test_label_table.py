@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from invint.data.layout import read_layout
+from invint.data.listing import read_layout
 from invint.errors import DataError
 
 

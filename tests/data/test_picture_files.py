@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from written_pictures import encoded, png
 
-from invint.data.picture_files import open_picture
-from invint.data.pictures import read_picture
+from invint.data.pictures import open_picture, read_picture
 from invint.errors import DataError
 
 COLOURS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)

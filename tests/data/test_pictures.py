@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from written_pictures import chunk, encoded, png
 
-from invint.data.picture_files import loses_depth, open_picture
-from invint.data.pictures import read_picture
+from invint.data.pictures import loses_depth, open_picture, read_picture
 from invint.errors import ConfigError, DataError
 
 COLOURS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)

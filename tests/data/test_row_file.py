@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from invint.data import row_file
-from invint.data.row_file import draft
-from invint.data.seen import Shape
+from invint.data import cache
+from invint.data.cache import Shape, draft
 
 
 def test_writing_to_the_disk_begins_while_more_is_decoded(
@@ -20,7 +19,7 @@ def test_writing_to_the_disk_begins_while_more_is_decoded(
         flushed.append(descriptor)
         flush(descriptor)
 
-    monkeypatch.setattr(row_file, "FLUSHED", 2 * 32 * 4 * 4 * 3)
+    monkeypatch.setattr(cache, "FLUSHED", 2 * 32 * 4 * 4 * 3)
     monkeypatch.setattr(os, "fsync", counting)
     with draft(tmp_path, Shape(4, 3, False), 100) as rows:
         for start in (0, 32, 64):

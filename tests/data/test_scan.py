@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from invint.data.findings import Scan
-from invint.data.scan import scan
+from invint.data.folder import Scan, scan
 
 
 def write_class(folder: Path, count: int, first: int = 0, size: tuple[int, int] = (20, 20)) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from invint.data.seen import Seen, suggested_shape
+from invint.data.cache import Seen, suggested_shape
 
 
 def seen(width: int, height: int, mode: str = "RGB") -> Seen:

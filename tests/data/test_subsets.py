@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.data.subsets import index_hash, random_words, split, subset
+from invint.data.dataset import index_hash, random_words, split, subset
 from invint.errors import ConfigError, DataError
 
 WORDS = [2828107829875270466, 17138637939000117138, 12123041896962090765]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from invint import Cyclic, Dihedral, create_model, parse_group
 from invint.models import MODELS
-from invint.models.folding import FoldedConv2d, fold
+from invint.models.fold import FoldedConv2d, fold
 from invint.nn import HEADS, GroupBatchNorm, GroupConv2d, LiftConv2d
 from invint.testing import assert_equivariant, assert_invariant
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.ops.rotation import inscribed_disc, permute_grid, rotate
+from invint.ops.grids import inscribed_disc, permute_grid, rotate
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (6, 6)])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from invint import ConfigError, Cyclic, Dihedral, Group
 from invint.ops import steerable
-from invint.ops.rotation import permute_grid
+from invint.ops.grids import permute_grid
 from invint.ops.steerable import (
     Rings,
     averaged_filters,

@@ -6,7 +6,7 @@ import pytest
 
 from invint.models.registry import MODELS
 from invint.recipes import RECIPES, Recipe, find_recipe
-from invint.train.pace import Pace, learning_rate
+from invint.recipes.schedule import Pace, learning_rate
 
 ROTATED_MNIST = """
     Hyper-parameter   | MH-SA | Global-WS | Local-WS | MLP   | SF-Conv | Monomials | SF-CNN

@@ -14,9 +14,7 @@ from invint.data.dataset import Dataset
 from invint.errors import ConfigError, DataError
 from invint.recipes.recipe import DataChoice
 from invint.report import write_report
-from invint.study.folders import read_run
-from invint.study.record import RunRecord
-from invint.study.records import read_records, write_records
+from invint.study.records import RunRecord, read_records, read_run, write_records
 from invint.study.tables import make_table
 
 ANCHORS = [

@@ -22,8 +22,7 @@ from invint.report.pictures import (
     picture_uri,
     selection_figure,
 )
-from invint.study.folders import read_run
-from invint.study.predictions import read_predictions
+from invint.study.records import read_predictions, read_run
 
 OWN = Series("digits/monomials", "monomials", 2)
 

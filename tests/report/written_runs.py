@@ -17,8 +17,7 @@ from invint.data.dataset import Dataset, Part
 from invint.export import ModelCard, export_model
 from invint.models.registry import create_model
 from invint.nn import Monomials
-from invint.study.folders import read_run
-from invint.study.record import RunRecord
+from invint.study.records import RunRecord, read_run
 
 NAMES = tuple(map(str, range(10)))
 OWN_NAME = ("monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")

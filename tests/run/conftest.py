@@ -9,8 +9,8 @@ import pytest
 
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, Watch, train_run
-from invint.run.folder import RunFolder
+from invint.train import Execution, Watch, train_run
+from invint.train.store import RunFolder
 
 TINY = (
     "data.size=40 model.widths=2,3,4 model.n_fc=6 model.group=C4 train.batch_size=16 "
@@ -101,7 +101,7 @@ def _timeless(path: Path) -> object:
     if path.suffix == ".json":
         return {**json.loads(path.read_text()), "seconds": 0}
     if path.name == "last.safetensors":
-        from invint.train.checkpoint import read_checkpoint
+        from invint.train.store import read_checkpoint
 
         last = read_checkpoint(path)
         tensors = {name: tensor.numpy().tobytes() for name, tensor in last.tensors.items()}
@@ -130,7 +130,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture
 def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save after every step."""
-    from invint.run import training
+    from invint.train import run as training
 
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     monkeypatch.setattr(training, "SECONDS_WITHOUT_CHECKPOINT", -1.0)

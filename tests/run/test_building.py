@@ -9,7 +9,7 @@ from invint.errors import ConfigError
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
-from invint.run.building import Images, chosen_data
+from invint.train.setup import Images, chosen_data
 
 
 @pytest.fixture

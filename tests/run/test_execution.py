@@ -6,8 +6,8 @@ import torch
 from torch._dynamo import config as dynamo
 
 from invint.errors import ConfigError
-from invint.run import Execution
-from invint.run.execution import FIXED
+from invint.train import Execution
+from invint.train.device import FIXED
 
 
 def test_nothing_is_left_open_once_decided() -> None:

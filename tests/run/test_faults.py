@@ -15,7 +15,7 @@ import pytest
 
 from invint.data.stl10 import COUNTS, IMAGE, NAMES
 from invint.errors import Interrupted, RunError
-from invint.run.faults import explained
+from invint.train.run import explained
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ TINY = [
 ]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
 FREQUENT = (  # the command, with a checkpoint after every step, and time to be stopped in
-    "import sys, time; from invint.run import training; from invint.cli import main; "
+    "import sys, time; from invint.train import run as training; from invint.cli import main; "
     "training.SECONDS_BETWEEN_CHECKPOINTS = training.SECONDS_WITHOUT_CHECKPOINT = -1.0; "
     "step = training.Run.after_step; "
     "training.Run.after_step = lambda *a: time.sleep({pause}) or step(*a); "
@@ -214,7 +214,7 @@ import os, signal, sys
 from pathlib import Path
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, Watch, train_run, training
+from invint.train import Execution, Watch, train_run, run as training
 
 class Killing(Watch):
     def stepped(self, step):

@@ -14,7 +14,7 @@ from torch import nn
 
 from invint import create_model
 from invint.nn import GroupBatchNorm
-from invint.run.processes import Team, synchronize
+from invint.train.device import Team, synchronize
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = [

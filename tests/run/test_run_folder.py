@@ -8,7 +8,7 @@ import pytest
 
 from invint.errors import RunError
 from invint.recipes import find_recipe
-from invint.run.folder import RunFolder
+from invint.train.store import RunFolder
 
 
 def test_a_folder_is_named_by_recipe_choices_and_seed() -> None:

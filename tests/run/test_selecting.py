@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 
 from invint.export import load_model
 from invint.nn import Monomials
-from invint.run import selecting
-from invint.run.processes import Team
-from invint.run.selecting import Selector
 from invint.selection import find_monomials, prune, read_history
-from invint.selection.prune import first_dense
+from invint.selection.pruning import first_dense
+from invint.train import selector as selecting
+from invint.train.device import Team
+from invint.train.selector import Selector
 
 if TYPE_CHECKING:
     from run.conftest import TinyRun

@@ -18,8 +18,8 @@ from invint.errors import ConfigError, DataError, Interrupted, RunError
 from invint.export import load_model
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, train_run
-from invint.run.building import class_weights
+from invint.train import Execution, train_run
+from invint.train.setup import class_weights
 
 if TYPE_CHECKING:
     from run.conftest import TinyRun
@@ -365,7 +365,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny: Tiny) -> None:
 def test_weights_that_are_no_numbers_are_never_saved(tiny: Tiny) -> None:
     run = tiny()
     run.stop(3)
-    from invint.run import training
+    from invint.train import run as training
 
     def spoil(self: training.Run, step: int) -> float:
         del step

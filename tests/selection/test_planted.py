@@ -20,7 +20,7 @@ from invint.selection import (
     magnitude,
     prune,
 )
-from invint.selection.prune import first_dense
+from invint.selection.pruning import first_dense
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from invint import ConfigError, create_model
 from invint.models import Network
 from invint.nn import MonomialIntegration
 from invint.selection import find_monomials, magnitude, masked, prune
-from invint.selection.prune import first_dense
+from invint.selection.pruning import first_dense
 
 MakeNetwork = Callable[..., Network]
 Batches = list[tuple[Tensor, Tensor]]

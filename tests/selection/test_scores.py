@@ -10,7 +10,7 @@ from invint import ConfigError, ShapeError
 from invint.errors import RunError
 from invint.models import Network
 from invint.selection import best, connectivity, magnitude
-from invint.selection.prune import first_dense
+from invint.selection.pruning import first_dense
 
 MakeNetwork = Callable[..., Network]
 Batches = list[tuple[Tensor, Tensor]]

@@ -13,8 +13,8 @@ from invint.errors import DataError
 from invint.nn import Monomials
 from invint.selection import best, prune, read_history, selection_event
 from invint.selection.figures import selection_figure
-from invint.selection.prune import find_monomials
-from invint.selection.stability import chance_overlap, overlap, rank_correlation
+from invint.selection.history import chance_overlap, overlap, rank_correlation
+from invint.selection.pruning import find_monomials
 
 app = Typer()
 app.command()(command)

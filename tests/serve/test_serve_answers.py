@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from serving import base64_of, bomb, picture, write_network
 
-from invint.ops.rotation import rotate
+from invint.ops.grids import rotate
 from invint.serve import answers
 from invint.serve.limits import Limits, RequestError
 from invint.serve.networks import ServedNetwork, open_networks

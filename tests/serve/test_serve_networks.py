@@ -9,7 +9,7 @@ from torch import Tensor
 
 from invint.errors import ConfigError
 from invint.export import load_model
-from invint.models.folding import FoldedConv2d
+from invint.models.fold import FoldedConv2d
 from invint.serve.networks import ServedNetwork, comfortable_angles, open_networks
 
 FOREVER = float("inf")

@@ -14,8 +14,8 @@ from invint.cli import main
 from invint.cli.study import study
 from invint.cli.terminal.study import Whole, duration, study_table
 from invint.errors import InvintError
-from invint.study.engine import Outcome, one_by_one
-from invint.study.estimate import Speed
+from invint.study.forecast import Speed
+from invint.study.pool import Outcome, one_by_one
 from invint.study.records import find_runs, read_records
 
 Invoke = Callable[..., Result]
@@ -119,7 +119,7 @@ def test_a_dry_run_shows_the_plan_and_trains_nothing(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speed = Speed(step=10.0, image=0.0, tests=0)
-    monkeypatch.setattr("invint.study.estimate.measured", lambda *_, **__: speed)
+    monkeypatch.setattr("invint.study.forecast.measured", lambda *_, **__: speed)
     arguments = ["digits", "--seeds", "0,4", "--sizes", "50,1000", "--only", "cnn", "--dry-run"]
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output

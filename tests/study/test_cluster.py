@@ -14,12 +14,11 @@ from study.tiny_runs import place_in, tiny, weights
 
 from invint.errors import ConfigError, RunError
 from invint.recipes.changes import changed
-from invint.run import Execution
-from invint.run.folder import RunFolder
-from invint.study import cluster
-from invint.study.cluster import on_cluster
-from invint.study.engine import Outcome, Place, one_by_one
+from invint.study import pool
 from invint.study.grid import Cell
+from invint.study.pool import Outcome, Place, on_cluster, one_by_one
+from invint.train import Execution
+from invint.train.store import RunFolder
 
 distributed = pytest.importorskip("distributed")
 
@@ -37,7 +36,7 @@ def client() -> Iterator[Any]:
 
 
 def save_often() -> None:
-    training = importlib.import_module("invint.run.training")
+    training = importlib.import_module("invint.train.run")
     vars(training)["SECONDS_BETWEEN_CHECKPOINTS"] = 0.0
 
 
@@ -132,8 +131,8 @@ def test_a_cluster_of_its_own_offers_the_gpus_of_the_machine(
         asked_for.append(resources(*arguments))
         return resources(*arguments)
 
-    resources = cluster._resources
-    monkeypatch.setattr(cluster, "_resources", heard)
+    resources = pool._resources
+    monkeypatch.setattr(pool, "_resources", heard)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     place = Place(runs=tmp_path / "runs", execution=Execution(threads=1))
     cells = [tiny(seed=0), tiny(seed=1)]
@@ -157,7 +156,7 @@ class _Scheduler:
 def asked(device: str | None, *workers: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
     notes: list[str] = []
     place = Place(execution=Execution(device=device))
-    resources = cluster._resources(_Scheduler(*workers), place, notes.append)
+    resources = pool._resources(_Scheduler(*workers), place, notes.append)
     return resources, " ".join(notes)
 
 
@@ -185,7 +184,7 @@ def test_workers_that_are_missing_or_have_several_threads_are_spoken_of() -> Non
 def test_a_scheduler_that_does_not_answer_is_one_line(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CONNECT", 0.3)
+    monkeypatch.setattr(pool, "CONNECT", 0.3)
     with pytest.raises(ConfigError, match=f"--address {address}: no Dask scheduler answers there"):
         list(on_cluster([tiny()], place_in(tmp_path), address=address))
 
@@ -215,18 +214,18 @@ class _Future:
 def test_a_run_that_loses_every_worker_is_given_up(tmp_path: Path) -> None:
     place, cell = place_in(tmp_path), tiny()
     killed = distributed.KilledWorker("a run", "a worker", 3)
-    outcome = cluster._outcome(_Future(killed), cell, place)
+    outcome = pool._outcome(_Future(killed), cell, place)
     folder = place.folder(cell)
     assert outcome.problem == (
         f"{folder}: several workers were lost over it; is there enough memory for it?"
     )
-    broken = cluster._outcome(_Future(ImportError("no invint here")), cell, place)
+    broken = pool._outcome(_Future(ImportError("no invint here")), cell, place)
     assert broken.problem == f"{folder}: ImportError: no invint here"
 
 
 def test_a_lost_scheduler_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="the Dask scheduler was lost; finished runs are kept"):
-        cluster._outcome(_Future(None), tiny(), place_in(tmp_path))
+        pool._outcome(_Future(None), tiny(), place_in(tmp_path))
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:

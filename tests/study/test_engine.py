@@ -7,9 +7,9 @@ import pytest
 from study.tiny_runs import place_in, tiny
 
 from invint.errors import Interrupted, RunError
-from invint.run.folder import RunFolder
-from invint.study import engine
-from invint.study.engine import Outcome, carry_out, one_by_one, steps_logged
+from invint.study import pool
+from invint.study.pool import Outcome, carry_out, one_by_one, steps_logged
+from invint.train.store import RunFolder
 
 
 def write_log(folder: Path, *lines: object) -> None:
@@ -29,7 +29,7 @@ def test_the_last_line_of_a_log_says_how_far_a_run_is(tmp_path: Path) -> None:
 def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
     long = [{"step": step, "scores": [0.5] * 1000} for step in range(50)]
     write_log(tmp_path / "run", *long)
-    assert (tmp_path / "run" / "log.jsonl").stat().st_size > engine.TAIL
+    assert (tmp_path / "run" / "log.jsonl").stat().st_size > pool.TAIL
     assert steps_logged(tmp_path / "run") == 49
 
 
@@ -58,7 +58,7 @@ def test_an_error_that_is_not_ours_is_kept_with_its_traceback(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(engine, "train_run", broken)
+    monkeypatch.setattr(pool, "train_run", broken)
     place, cell = place_in(tmp_path), tiny()
     kept = place.folder(cell) / "problem.txt"
     outcome = carry_out(cell, place)
@@ -70,7 +70,7 @@ def test_a_stopped_run_stops_the_study(tmp_path: Path, monkeypatch: pytest.Monke
     def stopped(*_: Any, **__: Any) -> None:
         raise Interrupted("stopped")
 
-    monkeypatch.setattr(engine, "train_run", stopped)
+    monkeypatch.setattr(pool, "train_run", stopped)
     with pytest.raises(Interrupted):
         list(one_by_one([tiny()], place_in(tmp_path)))
 
@@ -78,7 +78,7 @@ def test_a_stopped_run_stops_the_study(tmp_path: Path, monkeypatch: pytest.Monke
 def test_only_a_locked_folder_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PAUSE", 0.0)
+    monkeypatch.setattr(pool, "PAUSE", 0.0)
     place, cell = place_in(tmp_path), tiny()
     with RunFolder(place.folder(cell)).locked():
         outcome = carry_out(cell, place)
@@ -87,7 +87,7 @@ def test_only_a_locked_folder_is_waited_for(
     def failed(*_: Any, **__: Any) -> None:
         raise RunError(outcome.problem)  # the same words, for another reason
 
-    monkeypatch.setattr(engine, "train_run", failed)
+    monkeypatch.setattr(pool, "train_run", failed)
     assert carry_out(cell, place) == Outcome(cell, place.folder(cell), problem=outcome.problem)
 
 
@@ -95,7 +95,7 @@ def test_only_a_locked_folder_is_waited_for(
 def test_a_run_another_process_works_at_comes_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PAUSE", 0.05)
+    monkeypatch.setattr(pool, "PAUSE", 0.05)
     place, cells, notes = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
     held = RunFolder(place.folder(cells[0])).locked()
     held.__enter__()
@@ -112,7 +112,7 @@ def test_a_run_another_process_works_at_comes_last(
 
 def test_a_run_that_loses_every_process_is_given_up(tmp_path: Path) -> None:
     place, cell, notes = place_in(tmp_path), tiny(), list[str]()
-    waiting = engine.Waiting([], notes.append)
+    waiting = pool.Waiting([], notes.append)
     folder = place.folder(cell)
     assert waiting.lost(cell, folder) is None
     assert waiting.lost(cell, folder) is None

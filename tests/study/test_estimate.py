@@ -6,9 +6,9 @@ from study.tiny_runs import place_in, tiny
 
 from invint.recipes import find_recipe
 from invint.recipes.recipe import Recipe
-from invint.run.training import Run
-from invint.study import estimate
-from invint.study.estimate import Forecast, Speed, forecast, measured, what_is_measured
+from invint.study import forecast as module
+from invint.study.forecast import FEW, Forecast, Speed, forecast, measured, what_is_measured
+from invint.train.run import Run
 
 
 def test_the_time_of_a_run_is_that_of_its_steps_and_its_test_images() -> None:
@@ -22,7 +22,7 @@ def test_each_network_is_measured_once(tmp_path: Path, monkeypatch: pytest.Monke
         seen.append(recipe)
         return Speed(step=2.0, image=0.0, tests=0)
 
-    monkeypatch.setattr(estimate, "measured", pretend)
+    monkeypatch.setattr(module, "measured", pretend)
     cells = [
         tiny(name, seed=seed, size=size)
         for name in ("digits/cnn", "digits/pooling")
@@ -37,7 +37,7 @@ def test_each_network_is_measured_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_is_done_takes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "measured", lambda *_, **__: Speed(2.0, 0.0, 0))
+    monkeypatch.setattr(module, "measured", lambda *_, **__: Speed(2.0, 0.0, 0))
     place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
     for cell in cells:
         place.folder(cell).mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_monomials_are_measured_as_many_as_are_left_after_selection() -> None:
 def test_real_steps_are_made_and_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "MOST", 2)
+    monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.chdir(tmp_path)
     speed = measured(what_is_measured(find_recipe("digits/cnn")), place_in(tmp_path), threads=1)
     assert 0 < speed.step < 10
@@ -81,13 +81,13 @@ def test_where_a_step_takes_long_a_part_of_a_batch_stands_for_it(
             made.append(recipe.train.batch_size)
             super().__init__(recipe, *rest)
 
-    monkeypatch.setattr(estimate, "MOST", 2)
-    monkeypatch.setattr(estimate, "Run", Counted)
+    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "Run", Counted)
     recipe = what_is_measured(find_recipe("digits/cnn"))
     whole = measured(recipe, place_in(tmp_path), threads=1)
-    monkeypatch.setattr(estimate, "LONG", 0.0)
+    monkeypatch.setattr(module, "LONG", 0.0)
     part = measured(recipe, place_in(tmp_path), threads=1)
-    assert made == [estimate.FEW, recipe.train.batch_size, estimate.FEW]
+    assert made == [FEW, recipe.train.batch_size, FEW]
     assert part.tests == whole.tests
     assert part.step > 0
     assert part.image > 0

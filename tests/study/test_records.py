@@ -7,10 +7,18 @@ from report.written_runs import tiny_dataset, write_json, write_run
 from torch.nn.functional import softmax
 
 from invint.errors import ConfigError, RunError
-from invint.study.folders import read_run
-from invint.study.predictions import calibration_bins, confusion_matrix, read_predictions
-from invint.study.record import check_alike
-from invint.study.records import find_runs, from_record, read_records, to_record, write_records
+from invint.study.records import (
+    calibration_bins,
+    check_alike,
+    confusion_matrix,
+    find_runs,
+    from_record,
+    read_predictions,
+    read_records,
+    read_run,
+    to_record,
+    write_records,
+)
 
 
 def test_a_run_is_read_with_its_numbers(tmp_path: Path) -> None:

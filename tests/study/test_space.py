@@ -6,8 +6,8 @@ import pytest
 from invint.errors import ConfigError
 from invint.recipes import RECIPES, find_recipe
 from invint.recipes.recipe import Recipe
-from invint.study import space as spaces
-from invint.study.space import (
+from invint.study import search as spaces
+from invint.study.search import (
     Choice,
     Range,
     configured,

@@ -9,8 +9,7 @@ from report.written_runs import write_run, write_study
 from rich.console import Console
 
 from invint.errors import ConfigError
-from invint.study.folders import read_run
-from invint.study.records import read_records, write_records
+from invint.study.records import read_records, read_run, write_records
 from invint.study.statistics import BETTER, UNDECIDED
 from invint.study.tables import make_table, tables_by_data
 

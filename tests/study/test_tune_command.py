@@ -121,8 +121,8 @@ def test_two_tunings_of_the_same_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from invint.errors import RunError
-    from invint.study.space import search_space
-    from invint.study.tuning_runs import tuning_folder
+    from invint.study.search import search_space
+    from invint.study.tune import tuning_folder
 
     monkeypatch.chdir(tmp_path)
     recipe = find_recipe("digits/cnn")

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError, RunError
-from invint.study.optimizers import OPTIMIZERS, Bohb, RandomSearch, check_scales, round_of_brackets
-from invint.study.space import Choice, Configuration, Range
-from invint.study.trials import Journal, Measured, Trial, best_trial, cost, incumbents
-from invint.study.tuning import Budget, tune
+from invint.study.search import (
+    OPTIMIZERS,
+    Bohb,
+    Choice,
+    Configuration,
+    RandomSearch,
+    Range,
+    check_scales,
+    round_of_brackets,
+)
+from invint.study.tune import Budget, Journal, Measured, Trial, best_trial, cost, incumbents, tune
 
 SPACE = (
     Range("train.lr", 1e-5, 1e-1, log=True),

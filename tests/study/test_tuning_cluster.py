@@ -5,9 +5,8 @@ import os
 import pytest
 
 from invint.errors import ConfigError
-from invint.run import Execution
-from invint.study.cluster import cluster_executor
-from invint.study.engine import Place
+from invint.study.pool import Place, cluster_executor
+from invint.train import Execution
 
 PLACE = Place(execution=Execution(device="cpu"))
 
@@ -20,7 +19,7 @@ def test_calls_are_carried_out_in_processes_of_the_cluster() -> None:
 
 
 def test_an_address_without_a_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("invint.study.cluster.CONNECT", 0.2)
+    monkeypatch.setattr("invint.study.pool.CONNECT", 0.2)
     with (
         pytest.raises(ConfigError, match="no Dask scheduler answers there within"),
         cluster_executor(PLACE, address="tcp://127.0.0.1:9"),

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from invint.study.space import Choice, Range
-from invint.study.trials import Measured, Trial
-from invint.study.tuning_outcome import (
+from invint.study.search import Choice, Range
+from invint.study.tune import (
+    Measured,
+    Trial,
     against_own,
     draw_tuning,
     trials_csv,

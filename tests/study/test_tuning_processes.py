@@ -9,15 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from invint.study.optimizers import RandomSearch
-from invint.study.space import Configuration, Range
-from invint.study.trials import Journal, Measured
-from invint.study.tuning import Budget, processes, tune
+from invint.study.search import Configuration, RandomSearch, Range
+from invint.study.tune import Budget, Journal, Measured, processes, tune
 
 SPACE = (Range("model.dropout", 0.0, 0.8),)
 PARENT = """
 import os, sys, time
-from invint.study.tuning import processes
+from invint.study.tune import processes
 
 if __name__ == "__main__":
     with processes(2) as pool:

@@ -10,11 +10,10 @@ import pytest
 from invint.errors import ConfigError, Interrupted, RunError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.files import read_recipe, write_recipe
-from invint.run import Execution
-from invint.study.engine import Place
-from invint.study.space import Configuration, search_space
-from invint.study.trials import Trial
-from invint.study.tuning_runs import TrainedTrial, tuned_recipe, tuning_folder
+from invint.study.pool import Place
+from invint.study.search import Configuration, search_space
+from invint.study.tune import TrainedTrial, Trial, tuned_recipe, tuning_folder
+from invint.train import Execution
 
 CONFIGURATION: Configuration = {"train.lr": 0.012, "train.lr_decay_epochs": 3.5}
 
@@ -76,7 +75,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def train_run(*_: object, **__: object) -> Path:
         raise error
 
-    monkeypatch.setattr("invint.study.tuning_runs.train_run", train_run)
+    monkeypatch.setattr("invint.study.tune.train_run", train_run)
 
 
 def test_exhausted_memory_fails_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from study.tiny_runs import place_in, tiny, weights
 
-from invint.study import workers
-from invint.study.engine import Outcome, one_by_one
-from invint.study.workers import side_by_side
+from invint.study import pool
+from invint.study.pool import Outcome, one_by_one, side_by_side
 
 
 @pytest.mark.slow
@@ -50,11 +49,11 @@ def test_a_process_that_is_lost_costs_no_run(tmp_path: Path) -> None:
 
 def test_several_processes_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    assert [workers.threads_each(jobs) for jobs in (1, 2, 3, 16)] == [8, 4, 2, 1]
+    assert [pool.threads_each(jobs) for jobs in (1, 2, 3, 16)] == [8, 4, 2, 1]
 
 
 def test_several_processes_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    workers.choose_gpu(3)
+    pool.choose_gpu(3)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"

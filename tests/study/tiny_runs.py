@@ -4,9 +4,9 @@ from pathlib import Path
 
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution
-from invint.study.engine import Place
 from invint.study.grid import Cell
+from invint.study.pool import Place
+from invint.train import Execution
 
 IMAGES = 1000
 

@@ -21,8 +21,7 @@ from invint.nn import (
     SelfAttentionIntegration,
     SteerableIntegration,
 )
-from invint.ops.interpolation import averaged_rotation
-from invint.ops.rotation import permute_grid
+from invint.ops.grids import averaged_rotation, permute_grid
 
 EQUAL, APART = 1e-12, 1e-9  # rounding is near 1e-15; nothing here falls in between
 RAYS, OWN = "monomials, ray", "monomials, own angles"

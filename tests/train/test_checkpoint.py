@@ -7,8 +7,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from invint.errors import ConfigError, RunError
-from invint.train import checkpoint as module
-from invint.train.checkpoint import (
+from invint.train import store as module
+from invint.train.loop import make_optimizer
+from invint.train.store import (
     LAST,
     PREVIOUS,
     Checkpoint,
@@ -17,7 +18,6 @@ from invint.train.checkpoint import (
     optimizer_tensors,
     read_checkpoint,
 )
-from invint.train.loop import make_optimizer
 
 
 def example(step: int = 3) -> Checkpoint:
@@ -118,7 +118,7 @@ def test_a_kill_between_the_two_renames_leaves_the_one_before(
 def test_a_checkpoint_of_another_version_is_refused_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FORMAT_VERSION", 9)
+    monkeypatch.setattr(module, "CHECKPOINT_FORMAT", 9)
     example().write(tmp_path)
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="format version 9, this invint reads 1; go on with"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from invint.ops.rotation import rotate
+from invint.ops.grids import rotate
 from invint.train.evaluate import logits_of, scores_of
 
 

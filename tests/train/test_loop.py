@@ -5,8 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from invint.errors import ConfigError
-from invint.train.loop import Batch, Meter, fit, make_optimizer
-from invint.train.objective import TERMS, Objective
+from invint.train.loop import TERMS, Batch, Meter, Objective, fit, make_optimizer
 
 COUNT = 12
 

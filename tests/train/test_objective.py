@@ -9,8 +9,7 @@ from torch.backends import cudnn
 from invint import create_model
 from invint.models import Network
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
-from invint.train.loop import make_optimizer
-from invint.train.objective import TERMS, Objective
+from invint.train.loop import TERMS, Objective, make_optimizer
 
 SMALL = {"widths": (2, 3, 4), "n_fc": 6, "num_classes": 3, "image_size": 12, "dropout": 0.0}
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from invint.errors import ConfigError
-from invint.train.pace import Pace, learning_rate
+from invint.recipes.schedule import Pace, learning_rate
 
 
 def test_a_run_takes_epochs_times_images_over_batch_size_steps() -> None:

@@ -30,8 +30,8 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the advice only.")] = False,
 ) -> None:
     """Train ordinary and invariant networks on your images; keep the best and say what helps."""
-    from invint.assist import Wish
     from invint.cli.terminal.fit import show_fit
+    from invint.fit import Wish
 
     wish = Wish(
         folder=folder,

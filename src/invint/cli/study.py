@@ -48,8 +48,8 @@ def study(  # noqa: PLR0913
 ) -> None:
     """Carry out the runs of a study that are not done yet, and show its table."""
     from invint.cli.terminal import study as terminal
-    from invint.run import Execution
-    from invint.study.engine import Place
+    from invint.study.pool import Place
+    from invint.train import Execution
 
     _check_options(jobs=jobs, engine=engine, address=address, format=format)
     for path in (records, report):

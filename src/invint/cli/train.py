@@ -67,7 +67,7 @@ def train(  # noqa: PLR0913
 ) -> None:
     """Train a recipe, or go on with it where it was stopped or killed."""
     from invint.cli.terminal.progress import watcher
-    from invint.run import Execution, train_run
+    from invint.train import Execution, train_run
 
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     pictures = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
@@ -140,8 +140,8 @@ def evaluate(
 ) -> None:
     """Count the wrong answers of a network on the test images, class by class."""
     from invint.export import load_model
-    from invint.run.finishing import describe
-    from invint.run.models import evaluate_model, model_file
+    from invint.predict import evaluate_model, model_file
+    from invint.train.run import describe
 
     path = model_file(source)
     model = load_model(path)
@@ -174,14 +174,14 @@ def predict(
 ) -> None:
     """Say what is on pictures, with the probability of each class."""
     from invint.cli.terminal.progress import Counting
-    from invint.run import models
+    from invint.predict import predict as predictions
 
     if out is not None and out.suffix not in (".csv", ".json"):
         raise ConfigError(f"--out {out}: expected a .csv or .json file")
     if out is not None:
         replaceable(out)  # before the work, not after it
     with Counting("predicting") as progress:
-        found = list(models.predict(source, pictures, skip_bad=skip_bad, progress=progress))
+        found = list(predictions(source, pictures, skip_bad=skip_bad, progress=progress))
     rows = [
         {"path": each.path, "label": each.label, "problem": each.problem}
         | {f"p({name})": round(value, 6) for name, value in (each.probabilities or {}).items()}
@@ -226,7 +226,7 @@ def audit(  # noqa: PLR0913
     from invint.audit import audit_model
     from invint.data.batches import scaled
     from invint.export import load_model
-    from invint.run.models import model_file, recipe_name
+    from invint.predict import model_file, recipe_name
 
     if not 0 < every <= 360:
         raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
@@ -260,7 +260,7 @@ def export(
 ) -> None:
     """Write a network as one file, compared with it before the file is in place."""
     from invint.export import FORMATS, export_model, load_network
-    from invint.run.models import model_file
+    from invint.predict import model_file
 
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
@@ -281,7 +281,7 @@ def _data_for(
 ) -> "Dataset":
     """Return the data set asked for, or that of the run, if the network was made for such."""
     from invint.cli.terminal.progress import loaded
-    from invint.run.models import check_fit
+    from invint.predict import check_fit
 
     choice = _data_of(source) if data is None else DataChoice(name=data)
     if data is not None and data.startswith("folder:"):
@@ -292,8 +292,8 @@ def _data_for(
 
 
 def _data_of(source: str) -> DataChoice:
-    from invint.run.building import chosen_data
-    from invint.run.folder import RunFolder
+    from invint.train.setup import chosen_data
+    from invint.train.store import RunFolder
 
     recipe = RunFolder(Path(source)).read("recipe.json")
     if recipe is None:

@@ -54,12 +54,10 @@ def tune(  # noqa: PLR0913
     """
     from invint.cli.terminal.progress import loaded
     from invint.cli.terminal.tune import Tuning
-    from invint.run import Execution
-    from invint.study.cluster import cluster_executor
-    from invint.study.engine import Place
-    from invint.study.optimizers import check_scales, round_of_brackets
-    from invint.study.space import search_space
-    from invint.study.tuning import Budget, processes
+    from invint.study.pool import Place, cluster_executor
+    from invint.study.search import check_scales, round_of_brackets, search_space
+    from invint.study.tune import Budget, processes
+    from invint.train import Execution
 
     chosen = chosen_recipe(recipe, size=size, data=data, assignments=assignments)
     scales = check_scales(min_scale, max_scale)

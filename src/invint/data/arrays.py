@@ -11,9 +11,8 @@ from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
-from invint.data.dataset import Dataset, Part
-from invint.data.file_names import shown
-from invint.data.subsets import split
+from invint.data.dataset import Dataset, Part, split
+from invint.data.pictures import shown
 from invint.errors import DataError
 
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together

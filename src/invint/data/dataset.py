@@ -4,14 +4,19 @@ Axes:  n image   c channel   h w pixel
 """
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from jaxtyping import Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
-from invint.errors import DataError
+from invint.errors import ConfigError, DataError
 
 ROWS = 1024  # images hashed at once
 
@@ -88,3 +93,174 @@ class Dataset:
                     digest.update(some.contiguous().numpy().tobytes())
                 digest.update(part.labels.numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+Numbers = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max  # of a class without units left
+
+
+def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
+    """Return random 64-bit words that depend on the key alone; more words begin with the same."""
+    digest = hashlib.sha256(json.dumps(key).encode()).digest()
+    return np.random.PCG64(int.from_bytes(digest[:16], "little")).random_raw(count)
+
+
+def index_hash(indices: Int64[Tensor, " n"]) -> str:
+    """Return sixteen characters that differ whenever the numbers or their order do."""
+    return hashlib.sha256(indices.numpy().astype("<i8").tobytes()).hexdigest()[:16]
+
+
+def subset(
+    labels: Int64[Tensor, " n"],
+    size: int,
+    seed: int,
+    *,
+    name: str,
+    groups: Int64[Tensor, " n"] | None = None,
+) -> Int64[Tensor, " m"]:
+    """Choose images with the class ratios of the whole, and at least one of each class.
+
+    The share of each class is rounded down or up; where it is less than one image, the class gets
+    one at the expense of others. Subsets of one seed are nested: the larger contains the smaller.
+    Groups are taken whole: size and class ratios are then met as nearly as the groups allow.
+
+    Args:
+        labels: Class of each image.
+        size: Number of images.
+        seed: Another seed, another subset.
+        name: Of the data set: two sets with the same labels get different subsets.
+        groups: Patient, slide or part each image is of.
+
+    Returns:
+        Numbers of the chosen images, rising.
+    """
+    if not 1 <= size <= len(labels):
+        raise ConfigError(
+            f"subset: expected a size from 1 to {len(labels)}, the images of {name!r}, got {size}"
+        )
+    if size == len(labels):
+        return torch.arange(size)
+    return _chosen(labels, size, ("subset", name, seed), groups)
+
+
+def split(
+    labels: Int64[Tensor, " n"],
+    share: float,
+    seed: int,
+    *,
+    name: str,
+    groups: Int64[Tensor, " n"] | None = None,
+) -> tuple[Int64[Tensor, " kept"], Int64[Tensor, " held"]]:
+    """Hold a share of the images out, by the rules of `subset`; every class is on both sides.
+
+    Args:
+        labels: Class of each image.
+        share: Of images held out, between 0 and 1.
+        seed: Another seed, another split.
+        name: Of the data set.
+        groups: Patient, slide or part each image is of.
+
+    Returns:
+        Numbers of the images kept and of those held out, rising.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"split: expected a share between 0 and 1 for {name!r}, got {share}")
+    size = min(max(round(share * len(labels)), 1), len(labels) - 1)
+    held = _chosen(labels, size, ("split", name, seed), groups)
+    left = torch.ones(len(labels), dtype=torch.bool)
+    left[held] = False
+    kept = left.nonzero()[:, 0]
+    _check_classes(labels, kept, f"split of {name!r}: the images kept")
+    return kept, held
+
+
+def _chosen(labels: Tensor, size: int, key: tuple[str, str, int], groups: Tensor | None) -> Tensor:
+    where = f"{key[0]} of {key[1]!r}"
+    kinds = len(np.unique(labels.numpy()))
+    if size < kinds:
+        raise ConfigError(
+            f"{where}: {size} images cannot show {kinds} classes; ask for at least {kinds}"
+        )
+    units = _units(len(labels), groups)
+    taken: list[Numbers] = []
+    total = 0
+    for unit in _in_order(labels.numpy(), units, key):
+        if total + len(unit) - size > size - total and total:
+            break
+        taken.append(unit)
+        total += len(unit)
+        if total >= size:
+            break
+    chosen = torch.from_numpy(np.sort(np.concatenate(taken)))
+    _check_classes(labels, chosen, f"{where}: the images chosen")
+    return chosen
+
+
+def _units(count: int, groups: Tensor | None) -> list[Numbers]:
+    """Return what is taken whole: single images, or the images of each group."""
+    if groups is None:
+        return list(np.arange(count)[:, None])
+    order = np.argsort(groups.numpy(), kind="stable")
+    starts = np.flatnonzero(np.diff(groups.numpy()[order])) + 1
+    return np.split(order, starts)
+
+
+def _in_order(
+    labels: Numbers, units: Sequence[Numbers], key: tuple[str, str, int]
+) -> Iterator[Numbers]:
+    """Go through all units so that every beginning has the class ratios of the whole.
+
+    First comes a unit of each class. Then the j-th image of a class with n_c of n images may come
+    once its share s·n_c/n of s images exceeds j - 1 and is due when it reaches j; of the classes
+    that may come, the one due first does. Single images are then never late where every share is
+    at least one (the windows and the rule are those of fair scheduling: Baruah et al. 1996).
+    """
+    kinds, labels = np.unique(labels, return_inverse=True)
+    counts, total = np.bincount(labels).tolist(), len(labels)
+    queues = _queues(labels, units, key)
+    favoured = np.argsort(random_words(len(kinds), *key, "classes"), kind="stable")
+    ties = np.argsort(favoured).tolist()
+    taken = [0] * len(kinds)
+    starts, due = np.zeros(len(kinds), np.int64), np.full(len(kinds), NEVER)  # of the next image
+
+    def take(kind: int) -> Numbers:
+        unit = queues[kind].popleft()
+        for each in labels[unit].tolist():
+            taken[each] += 1
+            starts[each] = taken[each] * total // counts[each]
+            last = -(-(taken[each] + 1) * total // counts[each])
+            due[each] = last * len(kinds) + ties[each] if queues[each] else NEVER
+        return unit
+
+    for kind in favoured.tolist():
+        if not taken[kind] and queues[kind]:
+            yield take(kind)
+    while (done := sum(taken)) < total:
+        candidates = np.where(starts <= done, due, NEVER)
+        if candidates.min() == NEVER:
+            candidates = due
+        yield take(int(candidates.argmin()))
+
+
+def _queues(
+    labels: Numbers, units: Sequence[Numbers], key: tuple[str, str, int]
+) -> list[deque[Numbers]]:
+    """Return the units of each class in random order; a unit is of its most frequent class."""
+    if len(units) == len(labels):
+        owners = labels[np.concatenate(units)].tolist()
+    else:
+        owners = [int(np.bincount(labels[unit]).argmax()) for unit in units]
+    queues: list[deque[Numbers]] = [deque() for _ in range(labels.max() + 1)]
+    order = np.argsort(random_words(len(units), *key, "images"), kind="stable")
+    for number in order.tolist():
+        queues[owners[number]].append(units[number])
+    return queues
+
+
+def _check_classes(labels: Tensor, numbers: Tensor, where: str) -> None:
+    missing = sorted(set(labels.tolist()) - set(labels[numbers].tolist()))
+    if missing:
+        raise DataError(
+            f"{where} leave out class {missing[0]} ({int((labels == missing[0]).sum())} images); "
+            "ask for other sizes, add images or groups of it, or leave the class out"
+        )

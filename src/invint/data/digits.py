@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Entry
+from invint.data.download import Entry
 from invint.data.mnist import DIGITS
 from invint.data.rotated_mnist import turn_each
 

@@ -1,12 +1,16 @@
 """The files of a folder as they are listed: pictures, bad ones and others, none opened yet."""
 
+import csv
 import os
 import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from invint.data.file_names import shown
+from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
+from invint.errors import DataError
 
 PARTS = ("train", "validation", "test")
 SPLITS = {  # names of folders and in tables, and the parts they mean
@@ -102,3 +106,240 @@ def file_inside(root: Path, path: str) -> os.stat_result | str:
     if not stat.S_ISREG(found.st_mode):
         return "is not a regular file; remove it"
     return found
+
+
+LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed over like hidden files
+
+
+def from_folders(root: Path) -> Layout:
+    """List a folder for each class, or train, validation and test folders with such in them."""
+    folders, loose = _children(root)
+    splits = [SPLITS.get(folder.name.lower()) for folder in folders]
+    layout = Layout(root, "a folder for each class")
+    if "train" in splits:
+        layout.kind = "train, validation and test folders with a folder for each class"
+        for folder, split in zip(folders, _split_names(root, folders, splits), strict=True):
+            classes, more = _children(folder)
+            loose += more
+            for name in classes:
+                _add_class(layout, name, split)
+    else:
+        for folder in folders:
+            _add_class(layout, folder, None)
+    for item in loose:
+        _add(layout, item, None, None)
+    return layout
+
+
+def _split_names(
+    root: Path, folders: list[os.DirEntry[str]], splits: list[str | None]
+) -> list[str]:
+    odd = [shown(folder.name) for folder, split in zip(folders, splits, strict=True) if not split]
+    known = [split for split in splits if split]
+    if odd or len(set(known)) < len(known):
+        names = ", ".join(shown(folder.name) for folder in folders)
+        what = f"also {odd[0]!r}" if odd else "two of one kind"
+        raise DataError(
+            f"{shown(str(root))}: expected train, validation and test folders alone, got {what} "
+            f"({names}); move the others away"
+        )
+    return known
+
+
+def _children(
+    folder: Path | os.DirEntry[str],
+) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return the folders in a folder and everything else, hidden files left out, sorted."""
+    try:
+        with os.scandir(folder) as found:
+            items = sorted(
+                (i for i in found if not i.name.startswith(".") and i.name not in LEFT_BEHIND),
+                key=lambda item: item.name,
+            )
+    except OSError as error:
+        raise DataError(
+            f"{shown(os.fspath(folder))}: cannot be listed ({error.strerror})"
+        ) from error
+    folders = [item for item in items if item.is_dir(follow_symlinks=False)]
+    return folders, [item for item in items if not item.is_dir(follow_symlinks=False)]
+
+
+def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> None:
+    """Add every picture below the folder of a class."""
+    if shown(folder.name) != folder.name:
+        problem = "the name of a class must be printable UTF-8; rename the folder"
+        layout.bad.append(Bad(_relative(layout, folder.path), problem))
+        return
+    layout.classes.append(folder.name)
+    waiting = [folder]
+    while waiting:
+        folders, items = _children(waiting.pop())
+        for item in folders:
+            if suffix(item.name) in SUFFIXES:
+                problem = "is a folder named like a picture; rename or remove it"
+                layout.bad.append(Bad(_relative(layout, item.path), problem))
+            else:
+                waiting.append(item)
+        for item in items:
+            _add(layout, item, folder.name, split)
+
+
+def _add(layout: Layout, item: os.DirEntry[str], label: str | None, split: str | None) -> None:
+    """Add one file: as a picture, as a bad one, or as something else."""
+    path, kind = _relative(layout, item.path), suffix(item.name)
+    if kind in FOREIGN:
+        problem = f"{kind} files are not read; expected PNG, JPEG, BMP, TIFF or WebP: convert it"
+        layout.bad.append(Bad(path, problem))
+    elif kind not in SUFFIXES and not _is_linked_folder(item):
+        layout.others.append(path)
+    elif label is None:
+        layout.bad.append(Bad(path, "is in no class; move it into the folder of its class"))
+    else:
+        layout.add(path, file_inside(layout.root, item.path), label, split)
+
+
+def _is_linked_folder(item: os.DirEntry[str]) -> bool:
+    return item.is_symlink() and item.is_dir()
+
+
+def _relative(layout: Layout, path: str) -> str:
+    return path[len(str(layout.root)) :].replace(os.sep, "/").lstrip("/")
+
+
+MAX_TABLE = 2**28  # bytes of a CSV file
+
+
+def from_table(table: Path) -> Layout:
+    """List the pictures that a CSV file names, wherever below its own folder they lie."""
+    layout = Layout(table.parent, f"listed in {table.name}")
+    inside = lru_cache(maxsize=None)(lambda folder: _is_inside(layout.root, folder))
+    seen: set[str] = set()
+    for line, row in _rows(table):
+        path = row["path"]
+        where = f"{shown(str(table))}, line {line}"
+        plain = str(PurePosixPath(path))  # ./a.png is a.png
+        if plain in seen:
+            raise DataError(f"{where}: {shown(path)} is listed twice; remove one")
+        seen.add(plain)
+        label, split, group = _cells(row, where)
+        layout.add(path, _listed_file(layout.root, path, inside), label, split, group)
+    _check_groups(layout)
+    return layout
+
+
+def _listed_file(root: Path, path: str, inside: Callable[[str], bool]) -> os.stat_result | str:
+    pure = PurePosixPath(path)
+    if not path or "\0" in path:
+        return "is no path; correct the CSV file"
+    if pure.is_absolute() or ".." in pure.parts or Path(path).is_absolute():
+        return "leaves the folder; paths must be relative to the CSV file, without '..'"
+    full = root / path
+    if not inside(str(full.parent)):
+        return "leaves the folder through a link; put the files themselves there"
+    return file_inside(root, str(full))
+
+
+def _is_inside(root: Path, folder: str) -> bool:
+    return Path(os.path.realpath(folder)).is_relative_to(root)
+
+
+def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Go through the lines of a CSV file."""
+    if table.stat().st_size > MAX_TABLE:
+        raise DataError(f"{shown(str(table))}: has more than {MAX_TABLE:,} bytes; split the set")
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            _check_columns(table, [*(reader.fieldnames or [])])
+            for row in reader:
+                if None in row:
+                    raise DataError(
+                        f"{shown(str(table))}, line {reader.line_num}: has more cells than the "
+                        'first line; put texts with commas into "quotes"'
+                    )
+                yield reader.line_num, {key: value or "" for key, value in row.items()}
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{shown(str(table))}: is no CSV file in UTF-8 ({error})") from error
+
+
+def _check_columns(table: Path, columns: list[str]) -> None:
+    if not {"path", "label"} <= set(columns):
+        raise DataError(
+            f"{shown(str(table))}: expected the columns path, label and, if wanted, split and "
+            f"group in the first line, got {', '.join(map(shown, columns)) or 'nothing'}"
+        )
+
+
+def _cells(row: dict[str, str], where: str) -> tuple[str, str | None, str | None]:
+    """Return label, split and group of a line."""
+    label, split, group = (row.get(name) for name in ("label", "split", "group"))
+    if not label or shown(label) != label:
+        raise DataError(f"{where}: expected the name of a class, got {shown(label or '')!r}")
+    if split is not None and split.lower() not in SPLITS:
+        raise DataError(f"{where}: expected train, validation or test, got {shown(split)!r}")
+    if group is not None and not group:
+        raise DataError(f"{where}: the group is missing; give every picture one")
+    return label, None if split is None else SPLITS[split.lower()], group
+
+
+def _check_groups(layout: Layout) -> None:
+    first: dict[str, str | None] = {}
+    for entry in layout.entries:
+        if entry.group is None or first.setdefault(entry.group, entry.split) == entry.split:
+            continue
+        raise DataError(
+            f"{shown(str(layout.root))}: group {shown(entry.group)!r} is in {first[entry.group]} "
+            f"and in {entry.split}; a group must lie on one side"
+        )
+
+
+TABLES = ("labels.csv", "index.csv")
+
+
+def read_layout(path: Path) -> Layout:
+    """Find the pictures of a folder and what they show.
+
+    Three layouts are known: a folder for each class; train, validation and test folders with a
+    folder for each class in them; a CSV file with the columns path and label and, if wanted, split
+    and group, given itself or lying in the folder as `labels.csv` or `index.csv`.
+    """
+    table = _table(path)
+    if table is not None:
+        return _finished(from_table(table), table)
+    return _finished(from_folders(path.resolve()), path)
+
+
+def _table(path: Path) -> Path | None:
+    """Return the CSV file that lists the pictures, if that is how they are given."""
+    if path.is_file():
+        return path.absolute().parent.resolve() / path.name
+    if not path.is_dir():
+        raise DataError(
+            f"{shown(str(path))}: no such folder; give a folder of pictures or a CSV file"
+        )
+    root = path.resolve()
+    tables = [root / name for name in TABLES if (root / name).is_file()]
+    if len(tables) > 1:
+        raise DataError(f"{shown(str(path))}: has both {' and '.join(TABLES)}; remove one")
+    return tables[0] if tables else None
+
+
+def _finished(layout: Layout, path: Path) -> Layout:
+    layout.entries.sort(key=lambda entry: entry.path)
+    layout.bad.sort(key=lambda bad: bad.path)
+    layout.others.sort()
+    layout.classes = _in_order({*layout.classes, *(entry.label for entry in layout.entries)})
+    if len(layout.classes) < 2:
+        found = f"only {shown(layout.classes[0])!r}" if layout.classes else "none"
+        raise DataError(
+            f"{shown(str(path))}: expected at least two classes, found {found}; put the pictures "
+            "of each class into a folder of its own, or list them in labels.csv"
+        )
+    return layout
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """Sort names of classes: by number if all are numbers, otherwise by letters."""
+    if all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)

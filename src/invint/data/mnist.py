@@ -12,9 +12,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download, Entry
+from invint.data.download import Download, Entry, File
 from invint.errors import DataError
 
 COUNTS = (60_000, 10_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
 from invint.data.dataset import Dataset, Progress
-from invint.data.fetch import Download, Entry, Watcher, fetch_files, verify
+from invint.data.download import Download, Entry, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError, did_you_mean
 
 

@@ -13,9 +13,8 @@ from einops import EinopsError, rearrange
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download, Entry
+from invint.data.download import Download, Entry, File
 from invint.data.mnist import COUNTS as MNIST_COUNTS
 from invint.data.mnist import DIGITS, SIDE, load_mnist
 from invint.data.mnist import DOWNLOADS as MNIST_DOWNLOADS

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download, Entry
+from invint.data.download import Download, Entry, File
 from invint.errors import DataError
 
 COUNTS = (5_000, 8_000)

@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 from einops import rearrange
 
-from invint.data.archives import File
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Download, Entry
+from invint.data.download import Download, Entry, File
 from invint.data.mnist import DIGITS
 from invint.errors import DataError
 

@@ -3,9 +3,9 @@
 from invint.export.card import KEY as KEY
 from invint.export.card import ModelCard as ModelCard
 from invint.export.files import FORMATS as FORMATS
+from invint.export.files import LoadedModel as LoadedModel
+from invint.export.files import Normalised as Normalised
 from invint.export.files import export_model as export_model
 from invint.export.files import load_model as load_model
-from invint.export.running import LoadedModel as LoadedModel
-from invint.export.running import Normalised as Normalised
-from invint.export.weights import load_network as load_network
-from invint.export.weights import network_bytes as network_bytes
+from invint.export.files import load_network as load_network
+from invint.export.files import network_bytes as network_bytes

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from invint.errors import ConfigError
-from invint.models.network import Network
+from invint.models.networks import Network
 from invint.models.registry import MODELS, create_model
 from invint.nn import Monomials
 from invint.ops.steerable import Rings

@@ -1,23 +1,254 @@
 """Files of networks by their format: written, compared before they are in place, read."""
 
 import copy
+import logging
 import tempfile
-from collections.abc import Callable
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
 
-from invint.errors import ConfigError, InvintError
-from invint.export.card import ModelCard
-from invint.export.onnx import read_onnx, write_onnx
-from invint.export.program import read_program, write_program
-from invint.export.refusal import PICKLES
-from invint.export.running import LoadedModel, Normalised
-from invint.export.tracing import example_images
-from invint.export.weights import read_weights, write_weights
+from invint.errors import ConfigError, InvintError, ShapeError, check_axes, needed
+from invint.export.archive import refuse_code
+from invint.export.card import KEY, ModelCard, read_card
 from invint.files import replaceable
+from invint.models.fold import fold
+from invint.models.networks import Network
+
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
+
+
+def unreadable(path: Path, kind: str) -> ConfigError:
+    """Return the error that says what a file is that was expected to be of a kind."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return ConfigError(f"it is a pickle, not {kind}; pickles are never read")
+    if start == b"PK\x03\x04" and path.suffix != ".pt2":
+        return ConfigError(f"it is a zip archive, as torch.save writes pickles, not {kind}")
+    return ConfigError(f"it is not {kind}, or only a part of one; export or copy it again")
+
+
+def exportable(model: nn.Module, card: ModelCard) -> "Normalised":
+    """Return the folded network with the normalisation inside, ready to be traced."""
+    network = Normalised(fold(model).cpu().float(), card).eval()
+    return network.requires_grad_(False)
+
+
+def example_images(card: ModelCard, count: int) -> Tensor:
+    """Return random images as the network takes them, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(count, card.in_channels, *card.image_size, generator=generator)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence what the exporters say about themselves."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it names the libraries it could do with
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+class LoadedModel:
+    """A network read from a file.
+
+    Args:
+        card: What the file says about it.
+        run: Takes images to logits.
+        file: Name of the file.
+
+    Shape:
+        Images `(b, c, h, w)` as float between 0 and 1, of the card's size, to `(b, classes)`.
+    """
+
+    def __init__(
+        self, card: ModelCard, run: Callable[[Tensor], Tensor], file: str = "network"
+    ) -> None:
+        self.card, self._run, self.file = card, run, file
+
+    @property
+    def name(self) -> str:
+        """What people call the network: as its card does, else as its file."""
+        return self.card.title or self.file
+
+    def __call__(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        """Return logits."""
+        if not images.is_floating_point():
+            raise ShapeError(
+                f"LoadedModel: expected float images between 0 and 1, got {images.dtype}; "
+                "divide by 255"
+            )
+        height, width = self.card.image_size
+        sizes = {"c": self.card.in_channels, "h": height, "w": width}
+        check_axes(images, "b c h w", "LoadedModel", **sizes)
+        with torch.no_grad():
+            return self._run(images)
+
+
+class Normalised(nn.Module):
+    """A network behind the normalisation of its images.
+
+    Args:
+        network: Takes normalised images to logits.
+        card: Says mean and standard deviation.
+    """
+
+    image_mean: Tensor
+    image_std: Tensor
+
+    def __init__(self, network: nn.Module, card: ModelCard) -> None:
+        super().__init__()
+        self.network = network
+        # not "mean": onnxscript 0.7 takes a buffer for the result of an operation of that name
+        self.register_buffer("image_mean", torch.tensor(card.mean).view(-1, 1, 1))
+        self.register_buffer("image_std", torch.tensor(card.std).view(-1, 1, 1))
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        """Normalise images between 0 and 1, and return logits."""
+        logits: Tensor = self.network((images - self.image_mean) / self.image_std)
+        return logits
+
+
+def write_weights(model: nn.Module, card: ModelCard, path: Path) -> None:
+    """Write the weights as they are."""
+    path.write_bytes(network_bytes(model, card))
+
+
+def network_bytes(model: nn.Module, card: ModelCard) -> bytes:
+    """Return the content of a safetensors file: the weights, and the card in its header."""
+    state = {
+        name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, each in model.state_dict().items()
+    }
+    return save(state, metadata={KEY: card.to_json()})
+
+
+def load_network(path: str | Path) -> tuple[Network, ModelCard]:
+    """Read a network from a safetensors file, ready to be trained, folded or changed.
+
+    The images it takes are normalised already, by the mean and deviation on the card.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise unreadable(Path(path), "a safetensors file") from error
+    card = read_card(metadata.get(KEY))
+    floats = [each.dtype for each in state.values() if each.is_floating_point()]
+    stored = floats[0] if floats else torch.float32
+    try:
+        with torch.random.fork_rng(devices=[]):  # weights are drawn and thrown away
+            network = card.build().to(stored)  # rounds the basis of filters as well
+        network.load_state_dict(state)
+    except InvintError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise ConfigError(f"the weights are not those of its card: {problem[:300]}") from error
+    return network, card
+
+
+def read_weights(path: Path) -> LoadedModel:
+    """Read a network that normalises its images itself; half precision runs in float32."""
+    network, card = load_network(path)
+    dtype = torch.promote_types(next(network.parameters()).dtype, torch.float32)
+    run = Normalised(network, card).to(dtype).eval().requires_grad_(False)
+    return LoadedModel(card, lambda images: run(images.to("cpu", dtype)), path.name)
+
+
+ONNX_LIMIT = 2**31 - 2**24  # bytes one protobuf message can hold, less room for the graph
+
+
+def write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
+    """Write the folded network with the normalisation inside, for batches of any size."""
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        needed(module, "export_model", "onnx")
+    network = exportable(model, card)
+    size = sum(each.nbytes for each in (*network.parameters(), *network.buffers()))
+    if size > ONNX_LIMIT:
+        raise ConfigError(
+            f"export_model: {size / 2**30:.1f} GiB of weights do not fit one ONNX file, which "
+            "holds 2; export to torch"
+        )
+    with quiet():
+        program = torch.onnx.export(
+            network,
+            (example_images(card, 2),),
+            dynamo=True,
+            verbose=False,
+            input_names=["images"],
+            output_names=["logits"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+        if program is None:
+            raise ConfigError("export_model: torch.onnx.export returned nothing")
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # stack traces, with the paths of this machine
+        program.model.metadata_props[KEY] = card.to_json()
+        program.save(path, external_data=False)
+
+
+def read_onnx(path: Path) -> LoadedModel:
+    """Read a network that computes in onnxruntime."""
+    runtime = needed("onnxruntime", "export_model", "onnx")
+    try:
+        session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has no common class of errors
+        raise unreadable(path, "an ONNX file") from error
+    card = read_card(session.get_modelmeta().custom_metadata_map.get(KEY))
+
+    def run(images: Tensor) -> Tensor:
+        array = images.detach().cpu().float().contiguous().numpy()
+        return torch.from_numpy(session.run(["logits"], {"images": array})[0])
+
+    return LoadedModel(card, run, path.name)
+
+
+def write_program(model: nn.Module, card: ModelCard, path: Path) -> None:
+    """Write the folded network with the normalisation inside, for batches of any size."""
+    shapes = ({0: torch.export.Dim("batch")},)
+    with quiet():
+        program = torch.export.export(
+            exportable(model, card), (example_images(card, 2),), dynamic_shapes=shapes
+        )
+        torch.export.save(program, path, extra_files={f"{KEY}.json": card.to_json()})
+
+
+def read_program(path: Path) -> LoadedModel:
+    """Read a network, if nothing in its file could do more than compute with tensors."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [(name.partition("/")[2], archive.read(name)) for name in archive.namelist()]
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise unreadable(path, "a torch.export file") from error
+    files = dict(entries)
+    if len(files) < len(entries):
+        raise ConfigError("it has two entries of one name, so that one could hide the other")
+    refuse_code(files)
+    content = files.get(f"extra/{KEY}.json")
+    card = read_card(None if content is None else content.decode())
+    try:
+        with quiet():
+            program = torch.export.load(path).module()
+    except Exception as error:  # torch has no common class of errors
+        raise unreadable(path, "a torch.export file") from error
+    return LoadedModel(card, lambda images: program(images.cpu().float()), path.name)
+
 
 TOLERANCE = 1e-4  # of the largest logit, or of 1 where logits are smaller
 FORMATS = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}

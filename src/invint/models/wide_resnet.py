@@ -1,11 +1,24 @@
 """Plain wide residual networks (Zagoruyko and Komodakis, 2016), with their strides."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from invint.errors import ConfigError
-from invint.models.network import Network
-from invint.nn import GlobalPool
+from invint.groups import Cyclic, Group
+from invint.models.networks import Network, after_group, dense, halved
+from invint.nn import (
+    GlobalPool,
+    GroupBatchNorm,
+    GroupConv2d,
+    GroupDropout,
+    LiftConv2d,
+    SpatialPool,
+    make_head,
+)
+from invint.ops.steerable import Rings
 
 
 class Block(nn.Module):
@@ -78,3 +91,81 @@ def _initialise(layers: list[nn.Module]) -> None:
         for module in layer.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class SteerableBlock(nn.Module):
+    """Two group convolutions with normalisation before each, beside a shortcut.
+
+    Args:
+        in_channels: Channels per element going in.
+        out_channels: Channels per element coming out.
+        kernel_size: Side of the filters; the shortcut has side 1.
+        group: The symmetries.
+        dropout: Share of channels dropped between the convolutions.
+        rings: Ring widths and band limits of the filters.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        group: Group,
+        *,
+        dropout: float = 0.0,
+        rings: Rings | None = None,
+    ) -> None:
+        super().__init__()
+        self.activate = nn.Sequential(GroupBatchNorm(in_channels), nn.ReLU())
+        self.residual = nn.Sequential(
+            GroupConv2d(in_channels, out_channels, kernel_size, group, rings=rings),
+            GroupBatchNorm(out_channels),
+            nn.ReLU(),
+            GroupDropout(dropout),
+            GroupConv2d(out_channels, out_channels, kernel_size, group, rings=rings),
+        )
+        same = in_channels == out_channels
+        self.shortcut = None if same else GroupConv2d(in_channels, out_channels, 1, group)
+
+    def forward(self, x: Float[Tensor, "b c g h w"]) -> Float[Tensor, "b o g h w"]:
+        """Add the residual to the input, or to its projection."""
+        active = self.activate(x)
+        kept = x if self.shortcut is None else self.shortcut(active)
+        out: Tensor = kept + self.residual(active)
+        return out
+
+
+def steerable_wide_resnet(  # noqa: PLR0913
+    *,
+    depth: int,
+    stem: int,
+    widths: Sequence[int],
+    head: str = "max",
+    num_classes: int = 10,
+    in_channels: int = 3,
+    image_size: tuple[int, int] = (32, 32),
+    group: Group | None = None,
+    kernel_size: int = 7,
+    n_fc: int | None = None,
+    dropout: float = 0.0,
+    head_options: dict[str, Any] | None = None,
+    rings: Rings | None = None,
+) -> Network:
+    """Stem, three stages halved by exact pooling between them, a head, one or two dense layers."""
+    group = group or Cyclic(8)
+    blocks = blocks_per_stage(depth)
+    layers: list[nn.Module] = [LiftConv2d(in_channels, stem, kernel_size, group, rings=rings)]
+    channels = stem
+    for stage, width in enumerate(widths):
+        layers += [SpatialPool("mean")] if stage else []
+        for _ in range(blocks):
+            layers.append(
+                SteerableBlock(channels, width, kernel_size, group, dropout=dropout, rings=rings)
+            )
+            channels = width
+    layers += [GroupBatchNorm(channels), nn.ReLU()]
+    size = halved(image_size, len(widths) - 1)
+    last = make_head(head, channels=channels, size=size, group=group, **(head_options or {}))
+    hidden = [] if n_fc is None else [n_fc]
+    classifier = dense([last.out_features, *hidden, num_classes], dropout)
+    return Network(nn.Sequential(*layers), after_group(last), classifier)

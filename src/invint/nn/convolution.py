@@ -8,12 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from invint.axes import check_axes
-from invint.errors import ConfigError
+from invint.errors import ConfigError, check_axes
 from invint.groups import Group
-from invint.nn.grid import check_steps
-from invint.ops.constants import own_copy
+from invint.nn.layers import check_steps
 from invint.ops.steerable import Rings, check_size, default_rings, turned_basis, turned_filters
+from invint.ops.tensors import own_copy
 
 
 class _SteerableConv2d(nn.Module):

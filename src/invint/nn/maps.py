@@ -5,10 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from invint.axes import check_axes
-from invint.errors import ConfigError, ShapeError
+from invint.errors import ConfigError, ShapeError, check_axes
 from invint.groups import Group
-from invint.ops.precision import autocast_device
+from invint.ops.tensors import autocast_device
 
 
 class Head(nn.Module):

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn.maps import Head, as_built, as_size, full_precision, settled
-from invint.ops.constants import own_copy
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
-from invint.ops.precision import autocast_device
+from invint.ops.tensors import autocast_device, own_copy
 
 Table = tuple[tuple[float, ...], ...]
 

@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from invint.groups import Group
-from invint.ops.constants import on_cpu
-from invint.ops.interpolation import bilinear_taps, grid_points, moved_points
-from invint.ops.precision import autocast_device
+from invint.ops.grids import bilinear_taps, grid_points, moved_points
+from invint.ops.tensors import autocast_device, on_cpu
 
 
 class Taps(NamedTuple):

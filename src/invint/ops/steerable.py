@@ -17,9 +17,8 @@ from torch.nn.functional import pad
 
 from invint.errors import ConfigError
 from invint.groups import Element, Group
-from invint.ops.constants import constant
-from invint.ops.precision import autocast_device
-from invint.ops.rotation import permute_grid
+from invint.ops.grids import permute_grid
+from invint.ops.tensors import autocast_device, constant
 
 
 @dataclass(frozen=True)

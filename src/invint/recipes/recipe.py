@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from invint.errors import ConfigError
-from invint.train.pace import Pace
+from invint.recipes.schedule import Pace
 
 RANGES: dict[str, tuple[float, float]] = {  # beyond these no network is trained, only time lost
     "data.validation": (0, 0.99),

@@ -15,7 +15,7 @@ from invint.report.drawing import (
     polar,
 )
 from invint.report.figures import Figure, Series, slug
-from invint.study.record import Bin, RunRecord
+from invint.study.records import Bin, RunRecord
 
 
 def angle_figure(

@@ -15,7 +15,7 @@ from invint.report.drawing import (
     legend_height,
 )
 from invint.report.figures import NARROW, WIDE, Figure, Series, slug
-from invint.study.record import RunRecord
+from invint.study.records import RunRecord
 from invint.study.statistics import BETTER, WORSE, Difference
 from invint.study.tables import Row, Table, interval_text, signed
 

@@ -14,11 +14,11 @@ from invint.data.batches import scaled
 from invint.data.dataset import Dataset, Part
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.models.network import Network
+from invint.models.networks import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
 from invint.recipes.recipe import DataChoice
-from invint.run.building import chosen_data
-from invint.study.record import RunRecord
+from invint.study.records import RunRecord
+from invint.train.setup import chosen_data
 
 Loader = Callable[[DataChoice], Dataset]
 IMAGES = 200  # turned through the circle, at most

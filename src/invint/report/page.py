@@ -30,9 +30,9 @@ from invint.report.pictures import (
     monomial_figure,
     selection_figure,
 )
-from invint.run.building import load_chosen
-from invint.study.record import RunRecord, check_alike
+from invint.study.records import RunRecord, check_alike
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
+from invint.train.setup import load_chosen
 
 
 @dataclass

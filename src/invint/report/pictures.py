@@ -18,8 +18,7 @@ from invint.groups import Group
 from invint.nn import Monomials
 from invint.report.drawing import Canvas
 from invint.report.figures import Figure, Series, slug
-from invint.study.predictions import read_predictions
-from invint.study.record import RunRecord
+from invint.study.records import RunRecord, read_predictions
 
 HARDEST = 20
 ACROSS = (10, 5)  # pictures side by side, on a desk and on a phone

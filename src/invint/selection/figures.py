@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from invint.errors import ConfigError
 from invint.files import write_figure
 from invint.nn.monomials import Monomials
-from invint.selection.history import History
-from invint.selection.stability import chance_overlap, overlap, pairs, rank_correlation
+from invint.selection.history import History, chance_overlap, overlap, pairs, rank_correlation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

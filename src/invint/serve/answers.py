@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from invint.data.batches import scaled
-from invint.data.picture_files import open_picture
-from invint.data.pictures import read_picture
+from invint.data.pictures import open_picture, read_picture
 from invint.errors import DataError
-from invint.ops.rotation import permute_grid, rotate
+from invint.ops.grids import permute_grid, rotate
 from invint.serve.limits import Limits, RequestError
 from invint.serve.networks import ServedNetwork
 from invint.serve.schema import (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from invint.data.decoding import processors
+from invint.data.cache import processors
 from invint.errors import ConfigError
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from invint.errors import ConfigError
 from invint.export import LoadedModel, ModelCard, load_model, load_network
-from invint.export.tracing import example_images, exportable
-from invint.run.models import model_file, recipe_name
+from invint.export.files import example_images, exportable
+from invint.predict import model_file, recipe_name
 
 CHUNK = 24  # images computed at once, so that memory does not grow with what is asked
 ANGLES = (120, 72, 36, 24, 12)  # how finely a circle is looked at, as speed allows

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from invint.errors import ConfigError
-from invint.extras import needed
+from invint.errors import ConfigError, needed
 from invint.serve.limits import Limits
 from invint.serve.networks import ServedNetwork, open_networks
 

@@ -2,14 +2,289 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from invint.errors import ConfigError, InvintError
+import torch
+from torch import Tensor
+
+from invint.errors import ConfigError, InvintError, RunError
 from invint.files import write_whole
-from invint.study.folders import read_json, read_run
-from invint.study.record import Bin, ClassError, RunRecord
+
+
+@dataclass(frozen=True)
+class ClassError:
+    """Error on the test images of one class.
+
+    Attributes:
+        name: Name of the class.
+        images: Its test images.
+        error: Share of them with another label.
+    """
+
+    name: str
+    images: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Test images whose label was given with similar confidence.
+
+    Attributes:
+        count: Number of images.
+        confidence: Their mean confidence; 0 of none.
+        accuracy: Share with the right label; 0 of none.
+    """
+
+    count: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What a finished run was and what came out. Errors are fractions.
+
+    Attributes:
+        recipe: Name of the recipe.
+        about: Its one line.
+        hash: Of its choices.
+        choices: The choices themselves.
+        seed: The seed.
+        size: Number of training images asked for.
+        subset: Hash of which ones they are.
+        data: Name of the data set.
+        note: What a table must say of the set.
+        fingerprint: Hash of the set.
+        error: On test images.
+        averaged_error: With predictions averaged over rotated copies, if the recipe has it.
+        cross_entropy: On test images.
+        per_class: Error by class.
+        parameters: Of the network.
+        steps: Steps of training.
+        scale: Share of the recipe's iterations that ran.
+        seconds: Of training.
+        test_images: Number of test images.
+        train_images: Number of images trained on.
+        version: Of invint.
+        environment: What it ran on.
+        curve: Lines of the log, one for each epoch logged.
+        selections: Lines of the log about the selection of monomials.
+        confusion: Test images by true class and label; empty if predictions are gone.
+        calibration: Test images by confidence; empty if predictions are gone.
+        turns: Pairs of angle in degrees and accuracy, where they were measured.
+        folder: The run folder; none if read from a record.
+    """
+
+    recipe: str
+    about: str = ""
+    hash: str
+    choices: dict[str, Any]
+    seed: int
+    size: int
+    subset: str
+    data: str
+    note: str
+    fingerprint: str
+    error: float
+    averaged_error: float | None = None
+    cross_entropy: float
+    per_class: tuple[ClassError, ...] = ()
+    parameters: int
+    steps: int
+    scale: float
+    seconds: float
+    test_images: int
+    train_images: int
+    version: str
+    environment: dict[str, Any] = field(default_factory=dict)
+    curve: tuple[dict[str, float], ...] = ()
+    selections: tuple[dict[str, Any], ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
+    calibration: tuple[Bin, ...] = ()
+    turns: tuple[tuple[float, float], ...] = ()
+    folder: Path | None = None
+
+    @property
+    def pair(self) -> tuple[int, str]:
+        """What two runs must share to be compared: the seed and the training images."""
+        return self.seed, self.subset
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance of confidence and accuracy, weighted by images."""
+        total = sum(each.count for each in self.calibration)
+        if not total:
+            return None
+        gaps = (each.count * abs(each.confidence - each.accuracy) for each in self.calibration)
+        return sum(gaps) / total
+
+
+def check_alike(runs: Sequence[RunRecord]) -> None:
+    """Refuse runs that do not belong into one table.
+
+    Raises:
+        ConfigError: They come from several versions, from several data under one name, or from
+            several recipes under one name and size.
+    """
+    versions = sorted({run.version for run in runs})
+    if len(versions) > 1:
+        raise ConfigError(
+            f"runs of invint {' and '.join(versions)} do not belong into one table; "
+            "give those of one version"
+        )
+    prints: dict[str, str] = {}
+    hashes: dict[tuple[str, str, int], str] = {}
+    for run in runs:
+        if prints.setdefault(run.data, run.fingerprint) != run.fingerprint:
+            raise ConfigError(
+                f"runs on different data, all called {run.data!r} (fingerprints "
+                f"{prints[run.data]} and {run.fingerprint}), do not belong into one table"
+            )
+        if hashes.setdefault((run.recipe, run.data, run.size), run.hash) != run.hash:
+            raise ConfigError(
+                f"runs of different recipes, all called {run.recipe!r} at {run.size:,} images "
+                f"(hashes {hashes[run.recipe, run.data, run.size]} and {run.hash}), do not belong "
+                "into one table"
+            )
+
+
+BINS = 15  # of confidence, for the calibration
+
+
+def read_predictions(run: RunRecord) -> tuple[Tensor, Tensor] | None:
+    """Return logits `(n, classes)` and labels of the test images, if they are still there."""
+    return None if run.folder is None else predictions_at(run.folder / "predictions.safetensors")
+
+
+def predictions_at(path: Path) -> tuple[Tensor, Tensor] | None:
+    """Read a file of logits and labels; none where there is no file."""
+    if not path.is_file():
+        return None
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+        logits, labels = tensors["logits"].float(), tensors["labels"].long()
+    except (SafetensorError, KeyError, OSError) as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        shapes = tuple(logits.shape), tuple(labels.shape)
+        raise RunError(f"{path}: expected logits (n, classes) and n labels, got {shapes}")
+    return logits, labels
+
+
+def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], ...]:
+    """Count test images: one row for each true class, one column for each label given."""
+    classes = logits.shape[1]
+    cells = torch.bincount(labels * classes + logits.argmax(dim=1), minlength=classes**2)
+    counts: list[int] = cells.tolist()
+    return tuple(tuple(counts[start : start + classes]) for start in range(0, classes**2, classes))
+
+
+def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tuple[Bin, ...]:
+    """Sort test images by confidence, the probability of the label given, into equal intervals."""
+    confidence, found = logits.double().softmax(dim=1).max(dim=1)
+    confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
+    right = (found == labels).double()
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    counts = torch.bincount(place, minlength=bins)
+    sums = (torch.bincount(place, weights, minlength=bins) for weights in (confidence, right))
+    means = [(total / counts.clamp(min=1)).tolist() for total in sums]
+    return tuple(Bin(*values) for values in zip(counts.tolist(), *means, strict=True))
+
+
+PARTS = ("recipe.json", "environment.json", "subset.json", "result.json")
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read the folder of a finished run.
+
+    Raises:
+        RunError: The run is not finished, or a file of it is damaged.
+    """
+    if not (folder / "result.json").is_file():
+        raise RunError(f"{folder}: not finished, there is no result.json; run it again to go on")
+    recipe, environment, subset, result = (read_json(folder / name) for name in PARTS)
+    log = _read_log(folder / "log.jsonl")
+    predictions = predictions_at(folder / "predictions.safetensors")
+    try:
+        return RunRecord(
+            recipe=result["recipe"],
+            about=recipe.get("about", ""),
+            hash=result["hash"],
+            choices=recipe["choices"],
+            seed=result["seed"],
+            size=subset["size"] or result["train_images"],
+            subset=subset["hash"],
+            data=result["data"]["name"],
+            note=result["data"].get("note") or "",
+            fingerprint=result["data"]["fingerprint"],
+            error=result["error"],
+            averaged_error=result.get("averaged_error"),
+            cross_entropy=result["cross_entropy"],
+            per_class=tuple(ClassError(**each) for each in result["per_class"]),
+            parameters=result["parameters"],
+            steps=result["steps"],
+            scale=result["scale"],
+            seconds=result["seconds"],
+            test_images=result["test_images"],
+            train_images=result["train_images"],
+            version=result["invint"],
+            environment=environment,
+            curve=tuple(line for line in log if "event" not in line),
+            selections=tuple(line for line in log if line.get("event") == "selection"),
+            confusion=() if predictions is None else confusion_matrix(*predictions),
+            calibration=() if predictions is None else calibration_bins(*predictions),
+            turns=_read_turns(folder / "turns.json"),
+            folder=folder,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{folder}: its files are not those of a run ({error!r})") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or say in one line what is wrong with the file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise RunError(f"{path}: damaged, it is not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise RunError(f"{path}: damaged, expected a JSON object, got {type(values).__name__}")
+    return values
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    """Read the lines that are whole: a kill may have cut the last one of each attempt."""
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            lines.append(line)
+    return lines
+
+
+def _read_turns(path: Path) -> tuple[tuple[float, float], ...]:
+    if not path.is_file():
+        return ()
+    from invint.audit import Audit
+
+    try:
+        turns = Audit.load(path).turns
+    except ConfigError:
+        return ()  # measured again when a report is made
+    return tuple((turn.angle, turn.accuracy or 0.0) for turn in turns if not turn.mirrored)
+
 
 FORMAT = 1
 POINTS = 60  # of a learning curve that are kept in a record

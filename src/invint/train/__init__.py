@@ -1,1 +1,5 @@
-"""Training: pace, objective, loop, checkpoints. Knows no network and no data set by name."""
+"""Training: a recipe becomes a network in a folder from which it can be resumed."""
+
+from invint.train.callbacks import Watch as Watch
+from invint.train.device import Execution as Execution
+from invint.train.run import train_run as train_run

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from invint.ops.rotation import rotate
+from invint.ops.grids import rotate
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,145 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn, stack
+from torch.nn.functional import cross_entropy
 
 from invint.errors import ConfigError
-from invint.train.objective import TERMS
+from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
+
+TERMS = ("loss", "cross_entropy", "elastic", "norm_penalty", "error")
+NORMS = (GroupBatchNorm, nn.BatchNorm1d, nn.BatchNorm2d)
+
+
+class Objective(nn.Module):
+    r"""The loss of a batch with each of its terms.
+
+    $$L = \mathrm{CE} + \lambda\,\Big(a \sum_w (|w| + w^2) + b \sum (\gamma^2 + \beta^2)\Big)$$
+
+    over the weights $w$ of steerable filters and the coefficients $\gamma, \beta$ of batch
+    normalisation. At λ = 0.2 and b = 0.1 the last term starts above the cross-entropy: the paper
+    says so. CE is a mean over images, with class weights too, so that the mean of equal parts of a
+    batch is that of the whole.
+
+    Args:
+        network: Takes images to logits.
+        reg: λ.
+        elastic: a.
+        norm_penalty: b.
+        class_weights: Weight of each class in the cross-entropy.
+
+    Shape:
+        Images `(b, c, h, w)` and labels `(b,)` to the five `TERMS`.
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        reg: float = 0.0,
+        elastic: float = 0.0,
+        norm_penalty: float = 0.0,
+        class_weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.compiled: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+        self.reg, self.elastic, self.norm_penalty = reg, elastic, norm_penalty
+        self.register_buffer("class_weights", class_weights, persistent=False)
+
+    def forward(self, images: Float[Tensor, "b c h w"], labels: Int[Tensor, " b"]) -> Tensor:
+        """Return the terms of the loss and the share of wrong answers, as one tensor."""
+        if self.compiled is None:
+            logits, elastic = self.network(images), self.elastic_term(images)
+        else:
+            maps, total = self.compiled(images)
+            logits = self.network.forward_head(maps)  # type: ignore[operator]
+            elastic = self.elastic_term(images, total)
+        logits = logits.float()
+        each = cross_entropy(logits, labels, weight=self.class_weights, reduction="none")
+        entropy, norm = each.mean(), self.norm_term(images)
+        wrong = (logits.argmax(dim=1) != labels).float().mean()
+        return stack([entropy + elastic + norm, entropy, elastic, norm, wrong])
+
+    def compile_features(self, *, graphs: bool) -> None:
+        """Compile what takes nearly all the time and is the same for every head.
+
+        Networks with another head, or with fewer monomials than before, use what was compiled
+        already. The little that follows is launched while the device still works on the features.
+
+        Args:
+            graphs: Launch each half of a step as one CUDA graph. Gradients are then valid until
+                the next step, so that they cannot be accumulated over several.
+        """
+        body = Body(self.network.get_submodule("features"), penalised=bool(self.reg * self.elastic))
+        self.compiled = torch.compile(
+            body,
+            dynamic=False,
+            options={"triton.cudagraphs": graphs, "comprehensive_padding": False},  # see the guide
+        )
+
+    def elastic_term(self, like: Tensor, total: Tensor | None = None) -> Tensor:
+        """Return the penalty of steerable weights with its factor and the constant λ.
+
+        Args:
+            like: Has the device of the result.
+            total: The sum over the weights of the features, where it is known.
+        """
+        parts = ("",) if total is None else ("head", "classifier")  # "" is the whole network
+        total = torch.zeros((), device=like.device) if total is None else total
+        if self.reg * self.elastic:
+            for part in parts:
+                total = total_size(self.network.get_submodule(part), total)
+        return self.reg * self.elastic * total
+
+    def norm_term(self, like: Tensor) -> Tensor:
+        """Return the penalty of batch normalisation with its factor and the constant λ."""
+        total = torch.zeros((), device=like.device)
+        if self.reg * self.norm_penalty:
+            for coefficient in norm_coefficients(self.network):
+                total = total + coefficient.square().sum()
+        return self.reg * self.norm_penalty * total
+
+
+class Body(nn.Module):
+    """The features of a network, and how large their steerable weights are.
+
+    Args:
+        features: Takes images to the last feature map.
+        penalised: Whether the weights are looked at; the sum is zero otherwise.
+    """
+
+    def __init__(self, features: nn.Module, *, penalised: bool) -> None:
+        super().__init__()
+        self.features, self.penalised = features, penalised
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last feature map and the sum over the weights."""
+        total = torch.zeros((), device=images.device)
+        return self.features(images), total_size(self, total) if self.penalised else total
+
+
+def total_size(network: nn.Module, total: Tensor) -> Tensor:
+    """Add |w| + w² of all steerable weights to a sum."""
+    for weight in steerable_weights(network):
+        total = total + weight.abs().sum() + weight.square().sum()
+    return total
+
+
+def steerable_weights(network: nn.Module) -> list[Tensor]:
+    """Return the weights of all steerable filters."""
+    layers = (each for each in network.modules() if isinstance(each, LiftConv2d | GroupConv2d))
+    return [layer.weight for layer in layers]
+
+
+def norm_coefficients(network: nn.Module) -> list[Tensor]:
+    """Return scales and shifts of all batch normalisations."""
+    layers = (each for each in network.modules() if isinstance(each, NORMS))
+    return [coefficient for layer in layers for coefficient in (layer.weight, layer.bias)]
+
 
 Batch = tuple[Tensor, Tensor]
 

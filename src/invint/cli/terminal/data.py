@@ -23,7 +23,8 @@ from torch import Tensor
 from invint.cli.terminal.progress import Counting
 from invint.data.contact_sheet import contact_sheet, save_sheet
 from invint.data.dataset import Dataset, Part
-from invint.data.fetch import Watcher
+from invint.data.download import Watcher
+from invint.data.folder import scan
 from invint.data.registry import (
     DATASETS,
     check_files,
@@ -34,7 +35,6 @@ from invint.data.registry import (
     load_dataset,
     own_path,
 )
-from invint.data.scan import scan
 from invint.errors import ConfigError
 
 NAME_WIDTH = max(map(len, DATASETS))

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from invint.assist import Fitted, Onlooker, Wish, fit_folder, name_of
 from invint.cli.terminal.progress import Bar, Counting
-from invint.run import Watch
+from invint.fit import Fitted, Onlooker, Wish, fit_folder, name_of
+from invint.train import Watch
 
 
 def show_fit(wish: Wish, out: Path | None, *, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from invint.errors import ConfigError, did_you_mean
 from invint.models import MODELS
-from invint.models.summary import Summary, summaries, summarize
+from invint.models.registry import Summary, summaries, summarize
 from invint.nn import HEADS
 
 

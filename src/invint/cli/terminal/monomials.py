@@ -6,8 +6,14 @@ from rich.console import Console
 from rich.table import Table
 
 from invint.selection.figures import check_suffix, save_figure, selection_figure
-from invint.selection.history import History, read_history
-from invint.selection.stability import chance_overlap, overlap, pairs, rank_correlation
+from invint.selection.history import (
+    History,
+    chance_overlap,
+    overlap,
+    pairs,
+    rank_correlation,
+    read_history,
+)
 
 
 def show_monomials(runs: list[Path], out: Path | None) -> None:

@@ -19,8 +19,8 @@ from rich.progress import (
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError
 from invint.recipes.recipe import DataChoice
-from invint.run import Watch
-from invint.run.building import load_chosen
+from invint.train import Watch
+from invint.train.setup import load_chosen
 
 
 class Counting:

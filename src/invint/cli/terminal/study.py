@@ -16,14 +16,12 @@ from invint.cli.terminal.progress import loaded
 from invint.errors import ConfigError, Interrupted
 from invint.recipes import Recipe
 from invint.recipes.recipe import DataChoice
-from invint.run import Watch
-from invint.study.engine import Outcome, Place, one_by_one
-from invint.study.estimate import Forecast, forecast
+from invint.study.forecast import Forecast, forecast
 from invint.study.grid import Cell
-from invint.study.record import RunRecord
-from invint.study.records import find_runs, read_records, write_records
+from invint.study.pool import Outcome, Place, one_by_one, side_by_side, threads_each
+from invint.study.records import RunRecord, find_runs, read_records, write_records
 from invint.study.tables import Table, make_table
-from invint.study.workers import side_by_side, threads_each
+from invint.train import Watch
 from invint.version import __version__
 
 LOOK = 1.0  # seconds between two looks at the logs of other processes
@@ -34,7 +32,7 @@ Engine = Callable[[Sequence[Cell], Place, "Whole"], Generator[Outcome, None, Non
 def choose_engine(name: str, jobs: int, address: str | None) -> Engine:
     """Return what carries out runs, and lets a bar know of them."""
     if name == "dask":
-        from invint.study.cluster import on_cluster
+        from invint.study.pool import on_cluster
 
         return lambda cells, place, bar: on_cluster(
             cells, place, jobs=jobs, address=address, note=bar.say

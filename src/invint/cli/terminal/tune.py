@@ -13,13 +13,27 @@ from rich.table import Table
 from invint.errors import RunError
 from invint.recipes import Recipe
 from invint.recipes.files import write_recipe
-from invint.study.engine import Place
-from invint.study.optimizers import OPTIMIZERS
-from invint.study.space import OWNER, Space
-from invint.study.trials import Journal, Measured, Trial, best_trial, cost
-from invint.study.tuning import Budget, Executor, tune
-from invint.study.tuning_outcome import TITLES, against_own, share, verdict, write_outcome
-from invint.study.tuning_runs import TrainedTrial, describe, tuned_recipe, tuning_folder
+from invint.study.pool import Place
+from invint.study.search import OPTIMIZERS, OWNER, Space
+from invint.study.tune import (
+    TITLES,
+    Budget,
+    Executor,
+    Journal,
+    Measured,
+    TrainedTrial,
+    Trial,
+    against_own,
+    best_trial,
+    cost,
+    describe,
+    share,
+    tune,
+    tuned_recipe,
+    tuning_folder,
+    verdict,
+    write_outcome,
+)
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
 

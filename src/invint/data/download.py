@@ -1,0 +1,411 @@
+"""Unpacking archives from outside: known members only, no links, nothing outside the folder."""
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import os
+import socket
+import stat
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from invint.data.dataset import Dataset
+from invint.errors import DataError
+from invint.files import flush_folder
+
+LIMIT = 4 << 30
+BLOCK = 1 << 20
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+)
+
+
+@dataclass(frozen=True)
+class File:
+    """An official file.
+
+    Attributes:
+        name: Its official name.
+        size: In bytes, where known.
+        md5: Where published.
+    """
+
+    name: str
+    size: int | None = None
+    md5: str | None = None
+
+
+def unpack(
+    archive: Path, members: tuple[File, ...], folder: Path, *, inside: str = "", limit: int = LIMIT
+) -> None:
+    """Unpack some members of a `.zip` or `.tar.gz` into a folder: all of them or none.
+
+    Args:
+        archive: Its kind is told by its name.
+        members: What to unpack, by bare name.
+        folder: Where to; members are written there without their folders.
+        inside: The folder of the archive the members are in.
+        limit: Most bytes that may be written.
+    """
+    wanted = {str(PurePosixPath(inside, file.name)): file for file in members}
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.") as name:
+        aside = Path(name)
+        try:
+            for path, open_member in _members(archive):
+                if path in wanted:
+                    file = wanted.pop(path)
+                    limit -= _copy_member(open_member, aside / file.name, limit, archive)
+                if not wanted:
+                    break
+        except DAMAGED as error:
+            raise DataError(f"{archive}: damaged, or not an archive ({error})") from error
+        if wanted:
+            raise DataError(f"{archive}: has no {', '.join(wanted)}")
+        for file in members:
+            (aside / file.name).replace(folder / file.name)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+    """Yield the path of every regular file and a function that opens it; refuse the rest."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                kind = stat.S_IFMT(entry.external_attr >> 16)
+                if entry.is_dir():
+                    continue
+                if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
+                    raise _refused_member(
+                        archive, entry.filename, "is a link, a device or encrypted"
+                    )
+                yield _safe(archive, entry.filename), partial(packed.open, entry)
+    else:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                if not member.isreg():
+                    raise _refused_member(archive, member.name, "is a link or a device")
+                yield _safe(archive, member.name), partial(tar.extractfile, member)
+
+
+def _safe(archive: Path, name: str) -> str:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise _refused_member(archive, name, "leads out of the folder")
+    return str(path)
+
+
+def _refused_member(archive: Path, name: str, reason: str) -> DataError:
+    return DataError(f"{archive}: member {name!r} {reason}; nothing was unpacked")
+
+
+def _copy_member(
+    open_member: Callable[[], IO[bytes] | None], target: Path, limit: int, archive: Path
+) -> int:
+    """Copy a member, but no more than `limit` bytes; return how many."""
+    written = 0
+    source = open_member()
+    if source is None:
+        raise tarfile.TarError("a member without content")
+    with source, target.open("wb") as file:
+        while block := source.read(BLOCK):
+            written += len(block)
+            if written > limit:
+                raise _refused_member(archive, target.name, f"has more than {limit:,} bytes")
+            file.write(block)
+    return written
+
+
+Watcher = Callable[[str, int, int | None], None]
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to fetch, and what is in it if it is an archive.
+
+    Attributes:
+        file: Its official name, size and checksum.
+        urls: Where it is, the official place first; empty if nobody offers it.
+        members: For an archive: the files a loader reads. Nothing else is unpacked.
+        inside: For an archive: the folder its members are in.
+    """
+
+    file: File
+    urls: tuple[str, ...] = ()
+    members: tuple[File, ...] = ()
+    inside: str = ""
+
+    @property
+    def results(self) -> tuple[File, ...]:
+        """The files a loader reads."""
+        return self.members or (self.file,)
+
+    def find(self, folder: Path, name: str) -> Path | None:
+        """Return where a file lies, in the folder or in the archive's own folder inside it."""
+        places = (folder / name, folder / self.inside / name)
+        return next((place for place in places if place.is_file()), None)
+
+    def is_here(self, folder: Path) -> bool:
+        """Tell whether all results are in the folder."""
+        return all(self.find(folder, file.name) for file in self.results)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a data set before it is read.
+
+    Attributes:
+        title: What it is, in a few words.
+        load: Takes its folder to the data set; `folder` and `arrays` the user's path and options.
+        images: Training and test images.
+        classes: Number of classes.
+        shape: Size and channels of an image.
+        licence: What its makers say of its use.
+        downloads: Its official files.
+        home: The folder its files lie in, if not one of its own name.
+        note: What a table must say beside figures from it.
+    """
+
+    title: str
+    load: Callable[..., Dataset]
+    images: str
+    classes: str
+    shape: str
+    licence: str
+    downloads: tuple[Download, ...] = ()
+    home: str = ""
+    note: str = ""
+
+
+def fetch_files(
+    downloads: tuple[Download, ...],
+    folder: Path,
+    *,
+    owner: str,
+    watch: Watcher | None = None,
+    retries: int = 3,
+    pause: float = 1.0,
+) -> list[str]:
+    """Bring what is missing into a folder; return the names of the files that came.
+
+    A cut connection is taken up again where it broke, in this call or in the next. A second
+    process that fetches into the same folder waits, then uses what the first one brought.
+
+    Args:
+        downloads: What to fetch.
+        folder: Where to; made if it is not there.
+        owner: Name of the data set, for messages.
+        watch: Receives the name of a file, the bytes here so far and those in all.
+        retries: How often a cut connection is taken up again without any progress.
+        pause: Seconds before the first new attempt; doubled each time.
+    """
+    came: list[str] = []
+    if all(download.is_here(folder) for download in downloads):
+        return came
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / ".lock"):
+            for download in downloads:
+                if download.is_here(folder):
+                    continue
+                patience = _Patience(retries, pause)
+                _fetch_one(download, folder, owner, watch or _ignore, patience)
+                came += [file.name for file in download.results]
+    except OSError as error:
+        raise _explained(error, folder, owner) from error
+    return came
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; wait for it. On systems without one, go on."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl  # not on every system
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def verify(path: Path, file: File) -> None:
+    """Raise `DataError` unless the file has its published size and checksum."""
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        raise DataError(f"{path}: expected {file.size:,} bytes, got {size:,}")
+    if file.md5 is not None:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        if found.hexdigest() != file.md5:
+            raise DataError(f"{path}: expected the checksum {file.md5}, got {found.hexdigest()}")
+
+
+@dataclass(frozen=True)
+class _Patience:
+    retries: int
+    pause: float
+
+
+def _ignore(name: str, done: int, total: int | None) -> None:
+    """Watch nothing."""
+
+
+def _fetch_one(
+    download: Download, folder: Path, owner: str, watch: Watcher, patience: _Patience
+) -> None:
+    target = folder / download.file.name
+    was_here = target.is_file()
+    if was_here:
+        _verify_own(target, download.file)
+    else:
+        _from_anywhere(download, target, owner, watch, patience)
+    if download.members:
+        unpack(target, download.members, folder, inside=download.inside)
+        if not was_here:
+            target.unlink()
+
+
+def _verify_own(target: Path, file: File) -> None:
+    """Verify a file somebody else put here, and so is not ours to remove."""
+    try:
+        verify(target, file)
+    except DataError as error:
+        raise DataError(f"{error}; remove it and fetch again") from None
+
+
+def _from_anywhere(
+    download: Download, target: Path, owner: str, watch: Watcher, patience: _Patience
+) -> None:
+    problems = []
+    for url in download.urls:
+        try:
+            _resume(url, target, download.file, watch, patience)
+        except _UnavailableError as error:
+            problems.append(f"{url}: {error}")
+        else:
+            return
+    reason = "; ".join(problems) or "no place offers it"
+    then = f" and run `invint data fetch {owner}` again" if download.members else ""
+    raise DataError(
+        f"{owner}: cannot fetch {target.name} ({reason}); put it in {target.parent}{then}"
+    )
+
+
+class _UnavailableError(Exception):
+    """This address does not give the file."""
+
+
+def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patience) -> None:
+    """Append to the part until it is whole, verify it, and give it its name."""
+    part = target.with_name(f"{target.name}.part")
+    failures, pause = 0, patience.pause
+    while True:
+        before = _size(part)
+        try:
+            _append(url, part, file, watch)
+            break
+        except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
+            moved = _size(part) > before
+            failures, pause = (0, patience.pause) if moved else (failures + 1, 2 * pause)
+            if failures > patience.retries or _refused(error):
+                raise _UnavailableError(_reason(error)) from error
+            time.sleep(pause)
+    try:
+        verify(part, file)
+    except DataError as error:
+        part.unlink()
+        raise DataError(f"{error}; {url} gave another file, which was removed") from None
+    part.replace(target)
+    flush_folder(target.parent)
+
+
+def _append(url: str, part: Path, file: File, watch: Watcher) -> None:
+    have = _size(part)
+    if have and have == file.size:
+        return
+    headers = {"User-Agent": "invint"} | ({"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=30)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 416:
+            raise
+        if error.headers.get("Content-Range", "") != f"bytes */{have}":
+            part.unlink()  # longer than the file: not a part of it
+            raise ConnectionError("the part on disk is not a part of this file") from error
+        return
+    with response:
+        _copy(response, part, file, watch)
+
+
+def _copy(response: HTTPResponse, part: Path, file: File, watch: Watcher) -> None:
+    resumed = response.status == 206
+    have = _size(part) if resumed else 0
+    if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        raise _UnavailableError("sends other bytes than it was asked for")
+    length = response.headers.get("Content-Length")
+    total = have + int(length) if length and length.isdigit() else file.size
+    with part.open("ab" if resumed else "wb") as stream:
+        while block := _read(response):
+            stream.write(block)
+            have += len(block)
+            watch(file.name, have, total)
+            if file.size is not None and have > file.size:
+                break  # the check of the size says so
+        stream.flush()
+        os.fsync(stream.fileno())
+    if total is not None and have < total:
+        raise ConnectionError(f"cut off after {have:,} of {total:,} bytes")
+
+
+def _read(response: HTTPResponse) -> bytes:
+    try:
+        return response.read(BLOCK)
+    except OSError as error:  # so that it is not taken for one of the disk
+        raise ConnectionError(str(error)) from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _refused(error: Exception) -> bool:
+    """Tell whether asking again is pointless."""
+    if isinstance(error, urllib.error.HTTPError):
+        return 400 <= error.code < 500
+    return isinstance(getattr(error, "reason", None), (socket.gaierror, ConnectionRefusedError))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"{error.code} {error.reason}"
+    return str(getattr(error, "reason", error))
+
+
+def _explained(error: OSError, folder: Path, owner: str) -> DataError:
+    if error.errno in FULL:
+        return DataError(
+            f"{owner}: no space left in {folder}; what came is kept: "
+            f"make room and run `invint data fetch {owner}` again"
+        )
+    return DataError(f"{owner}: cannot write to {folder}: {error.strerror or error}")

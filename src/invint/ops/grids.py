@@ -1,0 +1,114 @@
+"""Turning pixel grids: by quarter turns and mirrors, which permute pixels, and by any angle.
+
+Axes   h w pixels
+Rotations are about the centre of the grid, counter-clockwise, with y pointing up (rows run down).
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from invint.groups import Element, Group
+from invint.ops.tensors import constant
+
+
+def permute_grid(x: Tensor, quarter_turns: int, flip: bool) -> Tensor:
+    """Mirror the last two axes, `y → -y`, if `flip`, then turn them by quarter turns: exact."""
+    return torch.rot90(x.flip(-2) if flip else x, quarter_turns, dims=(-2, -1))
+
+
+def rotate(
+    x: Float[Tensor, "b c h w"], angle: float, *, mode: str = "bilinear"
+) -> Float[Tensor, "b c h w"]:
+    """Turn images by `angle` radians; what comes from outside the image is zero.
+
+    Args:
+        x: Images or feature maps.
+        angle: Counter-clockwise rotation.
+        mode: Interpolation, `bilinear` or `bicubic`.
+    """
+    height, width = x.shape[-2:]
+    rows, columns = _centred(height, x), _centred(width, x)
+    down, right = torch.meshgrid(rows, columns, indexing="ij")
+    cosine, sine = math.cos(angle), math.sin(angle)
+    source = torch.stack(  # where each pixel comes from: the point turned back by the angle
+        ((cosine * right - sine * down) * 2 / width, (sine * right + cosine * down) * 2 / height),
+        dim=-1,
+    )
+    grid = source.expand(len(x), -1, -1, -1)
+    return grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False)
+
+
+def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:
+    """Return 1 for the pixels `(h, w)` of `x` that stay inside when it turns, and 0 for others.
+
+    Args:
+        x: Images or features; the last two axes are the plane.
+        margin: Pixels by which the disc is smaller than the plane.
+    """
+    height, width = x.shape[-2:]
+    rows, columns = _centred(height, x), _centred(width, x)
+    radius = min(height, width) / 2 - margin
+    return (torch.hypot(rows[:, None], columns) <= radius).to(x.dtype)
+
+
+def _centred(count: int, x: Tensor) -> Tensor:
+    return torch.arange(count, dtype=x.dtype, device=x.device) - (count - 1) / 2
+
+
+def grid_points(height: int, width: int) -> Float[Tensor, "n 2"]:
+    """Return the pixels of a grid as points, row by row, in float64."""
+    y = (height - 1) / 2 - torch.arange(height, dtype=torch.float64)
+    x = torch.arange(width, dtype=torch.float64) - (width - 1) / 2
+    return torch.cartesian_prod(y, x).flip(-1)
+
+
+def moved_points(points: Float[Tensor, "n 2"], element: Element) -> Float[Tensor, "n 2"]:
+    """Mirror points, `y → -y`, if the element does, then turn them counter-clockwise."""
+    cosine, sine = math.cos(element.angle), math.sin(element.angle)
+    sign = -1.0 if element.flip else 1.0
+    x, y = points[:, 0], sign * points[:, 1]
+    return torch.stack((cosine * x - sine * y, sine * x + cosine * y), dim=1)
+
+
+def bilinear_taps(
+    points: Float[Tensor, "n 2"], height: int, width: int
+) -> tuple[Int[Tensor, "n 4"], Float[Tensor, "n 4"]]:
+    """Return the four pixels around each point and their shares; outside the grid it is zero."""
+    column, row = points[:, 0] + (width - 1) / 2, (height - 1) / 2 - points[:, 1]
+    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    rows = row.floor().long()[:, None] + corners[:, 0]
+    columns = column.floor().long()[:, None] + corners[:, 1]
+    shares = (1 - (row[:, None] - rows).abs()) * (1 - (column[:, None] - columns).abs())
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    return torch.where(inside, rows * width + columns, 0), torch.where(inside, shares, 0.0)
+
+
+def bilinear_matrix(points: Float[Tensor, "n 2"], height: int, width: int) -> Float[Tensor, "n p"]:
+    """Return the matrix that samples a grid at points."""
+    pixels, shares = bilinear_taps(points, height, width)
+    matrix = shares.new_zeros(len(points), height * width)
+    return matrix.scatter_add_(1, pixels, shares)
+
+
+@constant
+def averaged_rotation(group: Group, size: int, height: int, width: int) -> Float[Tensor, "n p"]:
+    r"""Return the matrix from a square kernel to the mean of all its moved copies on a grid.
+
+    $$(P\psi)(y) = \frac{1}{|G|} \sum_{g \in G} \psi(g^{-1} y)$$
+
+    with $\psi$ interpolated bilinearly and zero outside, and both grids sharing their centre.
+    """
+    points = grid_points(height, width)
+    total = points.new_zeros(height * width, size * size)
+    for element in group.elements:
+        pixels, shares = bilinear_taps(moved_points(points, _inverse(element)), size, size)
+        total.scatter_add_(1, pixels, shares)
+    return total.div_(group.order)
+
+
+def _inverse(element: Element) -> Element:
+    return element if element.flip else Element(-element.angle, False)  # a mirror undoes itself

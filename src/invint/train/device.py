@@ -1,0 +1,259 @@
+"""On what and how a run is executed: what is recorded with it but does not name it."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from invint.errors import ConfigError
+from invint.nn import GroupBatchNorm
+from invint.version import __version__
+
+FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
+MOST_THREADS = 1024  # beyond that the system refuses, in ways that do not say so
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How to execute a run; `None` is decided by the machine.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        precision: `float32`, or `bfloat16` under autocast, the default on CUDA.
+        compile: Whether to use `torch.compile`; by default on CUDA, in one process.
+        threads: Of the CPU; a run keeps the number it started with.
+        deterministic: Only algorithms that repeat their bits, on CUDA at some cost.
+        synchronized: Batch-norm statistics over all processes.
+    """
+
+    device: str | None = None
+    precision: str | None = None
+    compile: bool | None = None
+    threads: int | None = None
+    deterministic: bool | None = None
+    synchronized: bool | None = None
+
+    def decided(self) -> "Execution":
+        """Return this with nothing left open."""
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("device 'cuda' is not available here; leave --device out for the CPU")
+        precision = self.precision or ("bfloat16" if device == "cuda" else "float32")
+        if device not in ("cpu", "cuda") or precision not in ("float32", "bfloat16"):
+            raise ConfigError(
+                "expected the device cpu or cuda and the precision float32 or bfloat16, "
+                f"got {device!r} and {precision!r}"
+            )
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise ConfigError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}")
+        return replace(
+            self,
+            device=device,
+            precision=precision,
+            compile=device == "cuda" if self.compile is None else self.compile,
+            threads=self.threads or torch.get_num_threads(),
+            deterministic=bool(self.deterministic),
+            synchronized=bool(self.synchronized),
+        )
+
+    def as_begun(self, begun: dict[str, Any], owner: Path) -> "Execution":
+        """Take what a run began with, and refuse what contradicts it."""
+        for key in FIXED:
+            wanted, recorded = getattr(self, key), begun.get(key)
+            if wanted not in (None, recorded):
+                raise ConfigError(
+                    f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
+                    "to go on, or choose another --runs folder"
+                )
+        return replace(self, **{key: begun.get(key) for key in FIXED}).decided()
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device of this process."""
+        if self.device == "cuda":
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("cpu")
+
+    def autocast(self) -> torch.autocast:
+        """Return the context a network is called in."""
+        dtype = PRECISIONS[self.precision or "float32"]
+        half = dtype is not torch.float32
+        return torch.autocast(self.torch_device.type, dtype=dtype if half else None, enabled=half)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Set threads and algorithms as asked, fork the global generator, and put all back."""
+        threads = torch.get_num_threads()
+        strict = torch.are_deterministic_algorithms_enabled()
+        benchmark = torch.backends.cudnn.benchmark
+        in_use = self.device == "cuda" or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count()) if in_use else ()  # seeding reaches all of them
+        try:
+            torch.set_num_threads(self.threads or threads)
+            if self.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = self.device == "cuda" and not self.deterministic
+            with torch.random.fork_rng(devices=devices), self._patient_compiler():
+                yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(strict)
+            torch.backends.cudnn.benchmark = benchmark
+
+    def _patient_compiler(self) -> AbstractContextManager[object]:
+        """Let the compiler see more kinds of networks than its default before it gives up."""
+        if not self.compile:
+            return nullcontext()
+        from torch._dynamo import config  # not by itself imported with torch
+
+        patch: AbstractContextManager[object] = config.patch(recompile_limit=64)
+        return patch
+
+    def environment(self) -> dict[str, Any]:
+        """Describe where and with what the run began."""
+        gpu = torch.cuda.get_device_name() if self.device == "cuda" else None
+        return {
+            "invint": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "machine": gpu or platform.processor() or platform.machine(),
+            "device": self.device,
+            "precision": self.precision,
+            "compile": self.compile,
+            "threads": self.threads,
+            "deterministic": self.deterministic,
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),
+            "synchronized": self.synchronized,
+            "commit": _commit(),
+            "command": _command(),
+        }
+
+
+def _command() -> str:
+    """Return the command line as it can be typed again; `python -m invint` is `invint`."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
+
+
+def _commit() -> str | None:
+    """Return the commit of the code, where it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a run.
+
+    Attributes:
+        rank: Number of this process; 0 writes all files.
+        size: Number of processes.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def agree(self, flag: bool) -> bool:
+        """Return whether any process says so."""
+        if self.size == 1:
+            return flag
+        flags: list[bool] = [False] * self.size
+        dist.all_gather_object(flags, flag)
+        return any(flags)
+
+    def add_up(self, values: Tensor) -> None:
+        """Replace values by their sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(values)
+
+    def of_leader(self, value: T) -> T:
+        """Return the value of the process that leads, so that all go on with the same."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def shared(self, network: nn.Module, device: torch.device) -> nn.Module:
+        """Return the network so that gradients are averaged over all processes."""
+        if self.size == 1:
+            return network
+        numbers = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(network, device_ids=numbers)
+
+
+@contextmanager
+def team(device: torch.device) -> Iterator[Team]:
+    """Join the processes that `torchrun` started, if it did."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Team()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    try:
+        yield Team(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()
+
+
+class _SynchronizedNorm(GroupBatchNorm):
+    """Ordinary batch normalisation with the statistics of all processes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise `(b, c)` or `(b, c, h, w)`."""
+        if x.ndim == 2:
+            return super().forward(x[:, :, None, None, None])[:, :, 0, 0, 0]
+        return super().forward(x[:, :, None])[:, :, 0]
+
+
+def synchronize(network: nn.Module) -> None:
+    """Let all batch normalisations use the statistics of all processes; names stay the same."""
+    for module in list(network.modules()):
+        if isinstance(module, GroupBatchNorm):
+            module.synchronized = True
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+                norm = _SynchronizedNorm(
+                    child.num_features,
+                    eps=child.eps,
+                    momentum=child.momentum or 0.1,
+                    synchronized=True,
+                )
+                norm.load_state_dict(child.state_dict())
+                setattr(module, name, norm)

@@ -1,6 +1,6 @@
 """Pairs of patterns that some heads tell apart and others do not.
 
-The theory page draws them, `tests/theory/test_separation.py` holds what it says about them. The
+The theory page draws them, `tests/docs/test_theory.py` holds what it says about them. The
 patterns of a pair have the same mean and the same maximum, keep off the border of the map, and are
 not turned copies of each other.
 """

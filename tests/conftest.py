@@ -9,9 +9,10 @@ import torch
 
 CHECK_SHAPES = os.environ.get("INVINT_SHAPE_CHECKS") != "0" and importlib.util.find_spec("beartype")
 if CHECK_SHAPES:
+    import support.shape_checks  # noqa: F401 - the hook looks for an attribute of `support`
     from jaxtyping import install_import_hook
 
-    install_import_hook("invint", "shape_checks.check")
+    install_import_hook("invint", "support.shape_checks.check")
 
 
 @pytest.fixture(autouse=True)

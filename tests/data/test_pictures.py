@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from written_pictures import chunk, encoded, png
+from support.pictures import chunk, encoded, png
 
 from invint.data.pictures import loses_depth, open_picture, read_picture
 from invint.errors import ConfigError, DataError

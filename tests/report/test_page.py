@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import browser_page
-from report.written_runs import tiny_dataset, write_run, write_study
 from safetensors.torch import save_file
+from support.browser import browser_page
+from support.written_runs import tiny_dataset, write_run, write_study
 
 from invint.audit import Audit
 from invint.data.dataset import Dataset

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from serving import write_network
+from support.serving import write_network
 
 from invint.serve.networks import ServedNetwork, open_networks
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from report.written_runs import tiny_dataset, write_json, write_run
+from support.written_runs import tiny_dataset, write_json, write_run
 from torch.nn.functional import softmax
 
 from invint.errors import ConfigError, RunError

@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from report.written_runs import write_run, write_study
 from rich.console import Console
+from support.written_runs import write_run, write_study
 
 from invint.errors import ConfigError
 from invint.study.records import read_records, read_run, write_records

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study.tiny_runs import place_in, tiny
+from support.tiny_runs import place_in, tiny
 
 from invint.errors import Interrupted, RunError
 from invint.study import pool

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from study.tiny_runs import place_in, tiny, weights
+from support.tiny_runs import place_in, tiny, weights
 
 from invint.errors import ConfigError, RunError
 from invint.recipes.changes import changed

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from narrow_networks import narrow, train
+from support.narrow_networks import narrow, train
 from torch import nn
 
 from invint import ConfigError, parse_group

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import picture, running
+from support.serving import picture, running
 
 from invint.cli.serve import serve
 from invint.errors import ConfigError

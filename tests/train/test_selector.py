@@ -17,7 +17,7 @@ from invint.train.device import Team
 from invint.train.selector import Selector
 
 if TYPE_CHECKING:
-    from run.conftest import TinyRun
+    from support.stopped_runs import TinyRun
 
 Tiny = Callable[..., "TinyRun"]
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 import pytest
 import torch
-from browser import Visit, browser_page
 from playwright.sync_api import Route, expect
-from serving import CLASSES, base64_of, picture, running
 from sklearn.datasets import load_digits
+from support.browser import Visit, browser_page
+from support.serving import CLASSES, base64_of, picture, running
 from torch.nn.functional import cross_entropy, interpolate, pad
 
 from invint import create_model

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study.tiny_runs import place_in, tiny
+from support.tiny_runs import place_in, tiny
 
 from invint.recipes import find_recipe
 from invint.recipes.recipe import Recipe

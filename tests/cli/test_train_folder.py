@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from written_pictures import write_noise
+from support.pictures import write_noise
 
 from invint import predict
 from invint.cli import main

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from serving import ask, base64_of, bomb, picture
+from support.serving import ask, base64_of, bomb, picture
 from torch import Tensor
 
 from invint.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from report.written_runs import tiny_dataset, write_run
+from support.written_runs import tiny_dataset, write_run
 
 from invint.groups import Cyclic, Dihedral
 from invint.models.registry import create_model

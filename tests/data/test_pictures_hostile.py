@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from written_pictures import chunk, png
+from support.pictures import chunk, png
 
 from invint.data.folder import load_folder, scan
 from invint.errors import DataError

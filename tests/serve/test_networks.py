@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from serving import write_network
+from support.serving import write_network
 from torch import Tensor
 
 from invint.errors import ConfigError

@@ -14,7 +14,7 @@ import httpx
 import torch
 from PIL import Image
 from starlette.types import ASGIApp
-from written_pictures import chunk, png
+from support.pictures import chunk, png
 
 from invint import create_model
 from invint.export import ModelCard, export_model

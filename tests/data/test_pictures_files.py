@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from written_pictures import encoded, png
+from support.pictures import encoded, png
 
 from invint.data.pictures import open_picture, read_picture
 from invint.errors import DataError

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from study.tiny_runs import place_in, tiny, weights
+from support.tiny_runs import place_in, tiny, weights
 
 from invint.study import pool
 from invint.study.pool import Outcome, one_by_one, side_by_side

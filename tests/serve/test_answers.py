@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from serving import base64_of, bomb, picture, write_network
+from support.serving import base64_of, bomb, picture, write_network
 
 from invint.ops.grids import rotate
 from invint.serve import answers

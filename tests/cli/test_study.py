@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from study.tiny_runs import place_in, tiny
+from support.tiny_runs import place_in, tiny
 from typer.testing import CliRunner, Result
 
 from invint.cli import main

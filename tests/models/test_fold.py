@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from narrow_networks import narrow, train
+from support.narrow_networks import narrow, train
 from torch import Tensor, nn
 
 from invint import Cyclic, Dihedral, create_model, parse_group

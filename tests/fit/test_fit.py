@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from assist.pictures import (
+from support.browser import browser_page
+from support.folders import (
     digit_pictures,
     listed_digits,
     six_and_nine,
@@ -14,7 +15,6 @@ from assist.pictures import (
     turned_digits,
     write,
 )
-from browser import browser_page
 from typer.testing import CliRunner
 
 from invint.cli.fit import fit

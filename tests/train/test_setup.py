@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from written_pictures import write_noise
+from support.pictures import write_noise
 
 from invint.errors import ConfigError
 from invint.recipes import find_recipe

@@ -22,7 +22,7 @@ from invint.train import Execution, train_run
 from invint.train.setup import class_weights
 
 if TYPE_CHECKING:
-    from run.conftest import TinyRun
+    from support.stopped_runs import TinyRun
 
 Tiny = Callable[..., "TinyRun"]
 Outcome = dict[str, Any]

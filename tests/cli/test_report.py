@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from report.written_runs import tiny_dataset, write_run
+from support.written_runs import tiny_dataset, write_run
 from typer.testing import CliRunner
 
 from invint.cli.report import report

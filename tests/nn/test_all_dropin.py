@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from invint import Cyclic, ShapeError
 from invint.testing import assert_invariant
 
-EXAMPLE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "dropin.py"))
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "dropin.py"))
 DROP_IN: list[str] = EXAMPLE["DROP_IN"]
 IMAGE = (1, 16, 16)
 each_head = pytest.mark.parametrize("name", DROP_IN)

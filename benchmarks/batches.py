@@ -18,7 +18,7 @@ from torch import nn
 
 from invint import create_model
 from invint.data.batches import Batches
-from invint.data.dataset import Part
+from invint.data.dataset import Split
 
 SIZE = 64
 SETS = [  # name, images, channels, side, augmentation, memory
@@ -40,7 +40,7 @@ def making(place: Any, steps: int, turns: int) -> dict[str, Any]:
     name, count, channels, side, augment, memory = place
     images = torch.randint(0, 256, (count, channels, side, side), dtype=torch.uint8)
     batches = Batches(
-        Part(images, torch.arange(count) % 10),
+        Split(images, torch.arange(count) % 10),
         batch_size=SIZE,
         seed=0,
         augment=augment,

@@ -20,7 +20,7 @@ from timing import DEVICE
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
 from invint.train import Execution
-from invint.train.device import Team
+from invint.train.device import ProcessGroup
 from invint.train.run import Run
 from invint.train.setup import Images
 from invint.train.store import RunFolder
@@ -36,7 +36,7 @@ def made_run(name: str, assignments: list[str], folder: Path) -> Run:
     recipe = changed(find_recipe(name), assignments)
     execution = Execution(device=DEVICE).decided()
     images = Images.of(recipe, 0, None)
-    run = Run(recipe, 0, RunFolder(folder), images, execution, Team())
+    run = Run(recipe, 0, RunFolder(folder), images, execution, ProcessGroup())
     run.saved_at = float("inf")
     return run
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from invint.errors import ConfigError, ShapeError, check_axes, needed
-from invint.files import write_figure, write_whole
+from invint.errors import ConfigError, ShapeError, check_axes, require_extra
+from invint.files import write_atomically, write_figure
 from invint.ops.grids import inscribed_disc, permute_grid, rotate
 
 BORDERS = {
@@ -288,7 +288,7 @@ class Audit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
-        write_whole(Path(path), text + "\n")
+        write_atomically(Path(path), text + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Audit":
@@ -357,7 +357,7 @@ def make_subject(model: Model, images: Tensor, precision: torch.dtype | None) ->
 def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
     if not path.is_file():
         raise ConfigError(f"audit_model: there is no file {str(path)!r}")
-    runtime = needed("onnxruntime", f"audit_model: {path.name}", "onnx")
+    runtime = require_extra("onnxruntime", f"audit_model: {path.name}", "onnx")
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class for its errors

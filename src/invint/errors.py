@@ -76,7 +76,7 @@ def _misshapen(owner: str, axes: str, x: Shaped, problem: str) -> ShapeError:
     return ShapeError(f"{owner}: {problem} (axes: {axes}; shape: {tuple(x.shape)})")
 
 
-def needed(module: str, owner: str, extra: str) -> Any:
+def require_extra(module: str, owner: str, extra: str) -> Any:
     """Import a module, or raise `ConfigError` naming the extra that installs it."""
     try:
         return importlib.import_module(module)

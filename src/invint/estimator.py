@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 from invint.data.batches import Batches, normalisation
-from invint.data.dataset import Part
+from invint.data.dataset import Split
 from invint.errors import ConfigError, ShapeError
 from invint.models.fold import fold
 from invint.models.networks import Network
@@ -132,7 +132,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.image_shape_ = self._shape_of(values)
         self._range = (0.0, 255.0) if values.dtype == np.uint8 else _range(values)
         stored = (self._images(values).clamp(0, 1) * FULL).round().to(torch.int32).to(torch.uint16)
-        part = Part(stored, torch.from_numpy(labels.astype(np.int64)))
+        part = Split(stored, torch.from_numpy(labels.astype(np.int64)))
         self._normal = normalisation(part)
         self._train(part, self._weights(answers))
         return self
@@ -168,7 +168,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _execution(self) -> Execution:
         return Execution(device=self.device, precision="float32").decided()
 
-    def _train(self, part: Part, weights: Tensor | None) -> None:
+    def _train(self, part: Split, weights: Tensor | None) -> None:
         execution, seed = self._execution, self._seed()
         device = execution.torch_device
         with execution.applied():
@@ -184,7 +184,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.network_ = network.cpu().eval()
 
-    def _batches(self, part: Part, seed: int) -> Batches:
+    def _batches(self, part: Split, seed: int) -> Batches:
         mean, std = self._normal
         return Batches(
             part,
@@ -224,7 +224,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(state)
         return int(check_random_state(state).randint(2**31))
 
-    def _build(self, part: Part) -> Network:
+    def _build(self, part: Split) -> Network:
         if self.network in MODELS and MODELS[self.network].group is None:
             chosen: dict[str, Any] = {"head": self.head}
         else:

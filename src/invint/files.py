@@ -9,10 +9,10 @@ from typing import Any
 from invint.errors import ConfigError
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that a kill or a full disk leaves the old one, never half of the new one."""
     data = content.encode() if isinstance(content, str) else content
-    asked, path = path, replaceable(path)
+    asked, path = path, check_writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
@@ -36,10 +36,10 @@ def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
     """Write a figure of matplotlib, whole or not at all, as the suffix says."""
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], dpi=dpi)
-    write_whole(path, picture.getvalue())
+    write_atomically(path, picture.getvalue())
 
 
-def replaceable(path: Path) -> Path:
+def check_writable(path: Path) -> Path:
     """Return where a file may be put, behind links; never in the place of a folder or a device."""
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from invint.data.arrays import load_arrays
-from invint.data.dataset import Dataset, Part, Progress, split
+from invint.data.dataset import Dataset, Progress, Split, holdout
 from invint.data.folder import Scan, load_folder, refuse, scan
 from invint.data.listing import read_layout
 from invint.data.pictures import shown
 from invint.errors import ConfigError, DataError, InvintError, RunError
 from invint.export import export_model, load_network
-from invint.files import write_whole
+from invint.files import write_atomically
 from invint.models.registry import create_model
 from invint.recipes.digits import cnn, local_ws, pooling
 from invint.recipes.recipe import Recipe
@@ -37,7 +37,7 @@ from invint.study.statistics import (
     confusion_excess,
     paired_difference,
 )
-from invint.train import Execution, Watch, train_run
+from invint.train import Callback, Execution, train_run
 from invint.train.loop import Objective, make_optimizer
 
 LADDER = (16, 20, 24, 28, 32, 40, 48, 56, 64)  # sides of images worth trying
@@ -309,7 +309,7 @@ def best_run(standing: Sequence[Standing]) -> RunRecord:
     return min(best.runs, key=lambda run: (validation_error(run), run.seed))
 
 
-def beats_guessing(standing: Sequence[Standing], test: Part) -> bool:
+def beats_guessing(standing: Sequence[Standing], test: Split) -> bool:
     """Tell whether the best network is right more often than naming the largest class would be."""
     from scipy.stats import binomtest  # slow to import
 
@@ -319,7 +319,7 @@ def beats_guessing(standing: Sequence[Standing], test: Part) -> bool:
     return bool(found.pvalue < LEVEL)
 
 
-def compare(first: Standing, second: Standing, test: Part) -> Comparison:
+def compare(first: Standing, second: Standing, test: Split) -> Comparison:
     """Compare the errors of two networks on test images as they are."""
     errors = [{run.pair: run.error for run in each.runs} for each in (first, second)]
     difference = paired_difference(*errors)
@@ -698,12 +698,12 @@ class Onlooker:
     def say(self, text: str) -> None:
         """Something is to be told."""
 
-    def decoded(self, count: int, total: int) -> None:
+    def on_decode(self, count: int, total: int) -> None:
         """So many pictures of all are decoded."""
 
-    def watch(self) -> Watch:
+    def watch(self) -> Callback:
         """Return who looks on at the next run."""
-        return Watch()
+        return Callback()
 
 
 @dataclass(frozen=True)
@@ -742,12 +742,12 @@ def fit_folder(
     begun = _begun(out, wish)
     found = _scanned(wish, onlooker)
     plan = begun or plan or _measured_plan(wish, found, onlooker)
-    pictures = _load(wish, plan.side, onlooker.decoded)
+    pictures = _load(wish, plan.side, onlooker.on_decode)
     dataset, name = _stored(pictures, out, wish.folder)
     for number in range(plan.seeds):
         _check_split(dataset, wish.seed + number)
     noted = {"format": FORMAT, "wish": wish.to_dict(), "plan": asdict(plan)}
-    write_whole(out / "plan.json", json.dumps(noted, indent=1) + "\n")
+    write_atomically(out / "plan.json", json.dumps(noted, indent=1) + "\n")
     runs = _train(plan, dataset, name, wish.seed, out / "runs", onlooker)
     onlooker.say("writing the report and the network")
     return _write(runs, dataset, plan, out, pictures.note)
@@ -768,7 +768,7 @@ def _check_out(folder: Path, out: Path) -> None:
         )
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / ".writable", "")
+        write_atomically(out / ".writable", "")
         (out / ".writable").unlink()
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written to ({error.strerror})") from error
@@ -800,7 +800,7 @@ def _scanned(wish: Wish, onlooker: Onlooker) -> Scan:
         side=wish.side,
         seed=wish.seed,
         test_share=wish.test_share,
-        progress=onlooker.decoded,
+        progress=onlooker.on_decode,
     )
     onlooker.say(found.report() + "\n")
     refuse(found, skip_bad=wish.skip_bad)
@@ -842,7 +842,7 @@ def _stored(pictures: Dataset, out: Path, folder: Path) -> tuple[Dataset, str]:
     if not path.exists():
         buffer = io.BytesIO()
         np.savez(buffer, **_arrays(pictures))
-        write_whole(path, buffer.getvalue())
+        write_atomically(path, buffer.getvalue())
     dataset = load_arrays(path)
     if dataset.fingerprint != pictures.fingerprint:
         raise DataError(
@@ -872,7 +872,7 @@ def _check_split(dataset: Dataset, seed: int) -> None:
     rare = dataset.class_names[counts.index(fewest)]
     try:
         if dataset.validation is None:
-            split(train.labels, VALIDATION, seed, name=dataset.name, groups=train.groups)
+            holdout(train.labels, VALIDATION, seed, name=dataset.name, groups=train.groups)
     except InvintError as error:
         raise DataError(
             f"too few pictures to learn from and to choose by: class {rare!r} has {fewest}; add "
@@ -890,7 +890,9 @@ def _train(
     for place, (recipe, own) in enumerate(jobs, start=1):
         onlooker.say(f"[{place}/{len(jobs)}] {NAMES[recipe.name]}, seed {own}")
         execution = Execution(compile=False)
-        path = train_run(recipe, seed=own, runs=runs, execution=execution, watch=onlooker.watch())
+        path = train_run(
+            recipe, seed=own, runs=runs, execution=execution, callback=onlooker.watch()
+        )
         measure_turns(read_run(path), lambda _: dataset)
         records[recipe.name, own] = read_run(path)
     order = sorted(jobs, key=lambda job: [each.name for each in chosen].index(job[0].name))
@@ -911,7 +913,7 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
             sections[-2][1].append(f"{files.pop(kind).name} was not written: {error}")
     text = as_text(sections)
     files["advice"], files["report"] = out / "advice.txt", out / "report.html"
-    write_whole(files["advice"], text)
+    write_atomically(files["advice"], text)
     name = dataset.name.partition(":")[2]
     write_report(
         [replace(run, data=name) for run in runs],

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from invint.data.batches import scaled, test_batches
-from invint.data.dataset import Dataset, Part, Progress
+from invint.data.dataset import Dataset, Progress, Split
 from invint.errors import ConfigError, InvintError
 from invint.export import LoadedModel, load_model
 from invint.train.evaluate import Scores, scores_of
@@ -43,7 +43,7 @@ def recipe_name(source: str | Path) -> str | None:
         raise ConfigError(f"{source}/recipe.json: not a recipe of a run ({error!r})") from error
 
 
-def evaluate_model(model: LoadedModel, part: Part) -> Scores:
+def evaluate_model(model: LoadedModel, part: Split) -> Scores:
     """Count the wrong answers of a network on images as they are stored."""
     channels = part.images.shape[1]
     zeros, ones = (0.0,) * channels, (1.0,) * channels  # the model normalises

@@ -394,7 +394,7 @@ def test_help_ends_with_examples(command: Command, name: str) -> None:
 
 
 def test_a_bar_that_never_began_leaves_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Bar().ended()
+    Bar().on_end()
     assert capsys.readouterr().err == ""
 
 
@@ -403,14 +403,14 @@ def test_the_bar_shows_the_epoch_and_what_was_selected(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     bar = Bar()
-    bar.started(tmp_path, 3, 10)
+    bar.on_start(tmp_path, 3, 10)
     entry = {"event": "selection", "epoch": 2.0, "step": 5, "kept": [0, 2], "scores": [3.0, 1, 2]}
-    bar.logged(entry)
-    bar.logged({**entry, "scores": [3.0, 1], "tried": 1200, "accepted": 7})
-    bar.logged({"event": "monomials", "epoch": 0, "start": {"distances": [[0, 1], [0, 2]]}})
-    bar.stepped(10)
-    bar.logged({"epoch": 4.0, "error": 0.25, "lr": 1e-3, "validation_error": 0.5})
-    bar.ended()
+    bar.on_log(entry)
+    bar.on_log({**entry, "scores": [3.0, 1], "tried": 1200, "accepted": 7})
+    bar.on_log({"event": "monomials", "epoch": 0, "start": {"distances": [[0, 1], [0, 2]]}})
+    bar.on_step(10)
+    bar.on_log({"epoch": 4.0, "error": 0.25, "lr": 1e-3, "validation_error": 0.5})
+    bar.on_end()
     shown = capsys.readouterr().err
     assert shown.startswith(f"going on in {tmp_path}")
     assert "epoch 2: 2 of 3 monomials kept" in shown

@@ -9,7 +9,7 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from invint.cli.data import data_app
-from invint.data import DATASETS, Part
+from invint.data import DATASETS, Split
 from invint.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.unchecked  # typer passes another context than the one it documents
@@ -168,7 +168,7 @@ def test_augmented_images_are_those_a_network_sees(
     asked: list[object] = []
 
     class Batches:
-        def __init__(self, part: Part, **options: object) -> None:
+        def __init__(self, part: Split, **options: object) -> None:
             asked.append((len(part), options))
 
         def __call__(self, steps: range) -> list[tuple[Tensor, Tensor]]:

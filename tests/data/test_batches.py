@@ -9,7 +9,7 @@ from torch import Tensor
 
 from invint.data import batches as module
 from invint.data.batches import AUGMENTATIONS, BLOCK, Batches, normalisation, scaled
-from invint.data.dataset import Part, index_hash, random_words
+from invint.data.dataset import Split, index_hash, random_words
 from invint.errors import ConfigError
 
 ALL = ("rotate", "crop", "flip", "cutout")
@@ -33,13 +33,13 @@ PLAIN = Channels(mean=(0.0,), std=(1.0,))
 COLOUR = Channels(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
-def some_part(count: int, channels: int = 1, side: int = 8, bits: int = 8) -> Part:
+def some_part(count: int, channels: int = 1, side: int = 8, bits: int = 8) -> Split:
     """Return random images whose labels are their numbers."""
     generator = torch.Generator().manual_seed(count)
     shape = (count, channels, side, side)
     values = torch.randint(0, 2**bits, shape, generator=generator, dtype=torch.int32)
     images = values.to(torch.uint8 if bits == 8 else torch.uint16)
-    return Part(images, torch.arange(count))
+    return Split(images, torch.arange(count))
 
 
 def stream(batches: Batches, steps: range) -> list[int]:
@@ -111,7 +111,7 @@ def test_streamed_batches_equal_resident_ones(bits: int, tmp_path: Path) -> None
     part = some_part(40, 3, bits=bits)
     np.save(tmp_path / "images.npy", part.images.numpy())
     mapped = np.load(tmp_path / "images.npy", mmap_mode="c")
-    from_disk = Part(torch.from_numpy(mapped), part.labels)
+    from_disk = Split(torch.from_numpy(mapped), part.labels)
     resident = Batches(part, batch_size=8, seed=1, augment=ALL, **COLOUR)
     streamed = Batches(from_disk, batch_size=8, seed=1, augment=ALL, memory=100, **COLOUR)
     assert streamed.streamed
@@ -229,7 +229,7 @@ def test_normalisation_of_chosen_images() -> None:
 
 
 def test_a_constant_channel_is_not_divided_by_zero() -> None:
-    part = Part(torch.full((3, 1, 4, 4), 51, dtype=torch.uint8), torch.zeros(3).long())
+    part = Split(torch.full((3, 1, 4, 4), 51, dtype=torch.uint8), torch.zeros(3).long())
     mean, std = normalisation(part)
     assert mean == pytest.approx((0.2,))
     assert std == (1.0,)

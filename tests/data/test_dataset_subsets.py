@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.data.dataset import index_hash, random_words, split, subset
+from invint.data.dataset import holdout, index_hash, random_words, subset
 from invint.errors import ConfigError, DataError
 
 WORDS = [2828107829875270466, 17138637939000117138, 12123041896962090765]
@@ -40,7 +40,7 @@ def test_subsets_are_what_they_were(size: int, seed: int, expected: str) -> None
 
 
 def test_splits_are_what_they_were() -> None:
-    kept, held = split(in_turn(1000), 0.2, 0, name="digits")
+    kept, held = holdout(in_turn(1000), 0.2, 0, name="digits")
     assert (index_hash(kept), index_hash(held)) == SPLIT
 
 
@@ -140,7 +140,7 @@ def test_groups_are_never_divided(seed: int) -> None:
     groups = torch.randint(0, 40, (400,), generator=torch.Generator().manual_seed(seed))
     labels = labels_of([200, 120, 80])
     chosen = subset(labels, 150, seed, name="x", groups=groups)
-    kept, held = split(labels, 0.2, seed, name="x", groups=groups)
+    kept, held = holdout(labels, 0.2, seed, name="x", groups=groups)
     inside = set(chosen.tolist())
     for group in range(40):
         members = set((groups == group).nonzero()[:, 0].tolist())
@@ -160,13 +160,13 @@ def test_groups_of_one_class_keep_the_ratios() -> None:
 
 def test_a_split_has_every_image_on_one_side() -> None:
     labels = labels_of([50, 30, 20])
-    kept, held = split(labels, 0.2, 0, name="x")
+    kept, held = holdout(labels, 0.2, 0, name="x")
     assert sorted(kept.tolist() + held.tolist()) == list(range(100))
     assert labels[held].bincount().tolist() == [10, 6, 4]
 
 
 def test_what_is_held_out_is_not_a_subset_in_disguise() -> None:
-    _, held = split(in_turn(1000), 0.2, 0, name="x")
+    _, held = holdout(in_turn(1000), 0.2, 0, name="x")
     both = set(held.tolist()) & set(subset(in_turn(1000), 200, 0, name="x").tolist())
     assert 10 < len(both) < 80
 
@@ -187,13 +187,13 @@ def test_says_how_many_images_show_all_classes() -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0, 20.0])
 def test_says_what_a_share_is(share: float) -> None:
     with pytest.raises(ConfigError, match=rf"between 0 and 1 for 'svhn', got {share}"):
-        split(in_turn(1000), share, 0, name="svhn")
+        holdout(in_turn(1000), share, 0, name="svhn")
 
 
 def test_says_which_class_a_split_leaves_out() -> None:
     message = r"split of 'x': the images kept leave out class 1 \(1 images\); ask for"
     with pytest.raises(DataError, match=message):
-        split(labels_of([30, 1]), 0.2, 0, name="x")
+        holdout(labels_of([30, 1]), 0.2, 0, name="x")
 
 
 def test_says_which_class_groups_leave_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.folder import load_folder
 from invint.errors import ConfigError, DataError
 
@@ -35,7 +35,7 @@ def load(tmp_path: Path) -> Callable[..., Dataset]:
     return loaded
 
 
-def numbers(part: Part | None) -> list[int]:
+def numbers(part: Split | None) -> list[int]:
     """Return the grey value of each picture."""
     assert part is not None
     assert torch.equal(part.images.amin((1, 2, 3)), part.images.amax((1, 2, 3)))

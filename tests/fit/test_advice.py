@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.errors import RunError
 from invint.fit import (
     NAMES,
@@ -78,7 +78,7 @@ def record(
 
 
 def data(labels: Tensor, groups: Tensor | None = None) -> Dataset:
-    part = Part(torch.zeros(len(labels), 1, 16, 16, dtype=torch.uint8), labels, groups)
+    part = Split(torch.zeros(len(labels), 1, 16, 16, dtype=torch.uint8), labels, groups)
     names = ("cat", "dog", "owl")[: int(labels.max()) + 1]
     return Dataset("arrays:pets", part, part, names)
 

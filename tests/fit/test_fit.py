@@ -25,7 +25,7 @@ from invint.fit import Fitted, Onlooker, Plan, Wish, fit_folder, name_of
 from invint.predict import predict
 from invint.study.records import read_predictions
 from invint.study.statistics import BETTER
-from invint.train import Watch
+from invint.train import Callback
 
 PLAN = Plan(side=16, batch_size=32, steps=45, seeds=1)
 SHORT = Plan(side=16, batch_size=16, steps=2, seeds=1)
@@ -126,13 +126,13 @@ class Impatient(Onlooker):
     def __init__(self) -> None:
         self.runs = 0
 
-    def watch(self) -> Watch:
+    def watch(self) -> Callback:
         self.runs += 1
-        return Stopping() if self.runs == 3 else Watch()
+        return Stopping() if self.runs == 3 else Callback()
 
 
-class Stopping(Watch):
-    def stepped(self, step: int) -> None:  # noqa: ARG002
+class Stopping(Callback):
+    def on_step(self, step: int) -> None:  # noqa: ARG002
         raise Interrupted("stopped")
 
 

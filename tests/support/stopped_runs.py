@@ -9,7 +9,7 @@ import pytest
 
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
-from invint.train import Execution, Watch, train_run
+from invint.train import Callback, Execution, train_run
 from invint.train.store import RunFolder
 
 TINY = (
@@ -18,7 +18,7 @@ TINY = (
 )
 
 
-class Noting(Watch):
+class Noting(Callback):
     """Keeps what it hears; may interfere after a step."""
 
     def __init__(self, after: Callable[[int], None] | None = None) -> None:
@@ -29,25 +29,25 @@ class Noting(Watch):
         self.began: list[int] = []
         self.ends = 0
 
-    def started(self, folder: Path, step: int, steps: int) -> None:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:
         assert folder.is_dir()
         assert step <= steps
         self.began.append(step)
 
-    def stepped(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         if self.after is not None:
             self.after(step)
 
-    def logged(self, entry: dict[str, Any]) -> None:
+    def on_log(self, entry: dict[str, Any]) -> None:
         self.entries.append(entry)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.notes.append(text)
 
-    def finished(self, result: dict[str, Any]) -> None:
+    def on_finish(self, result: dict[str, Any]) -> None:
         self.results.append(result)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self.ends += 1
 
 
@@ -75,7 +75,7 @@ class TinyRun:
     ) -> Noting:
         self.watch = Noting(after)
         execution = execution or Execution(device="cpu", threads=1)
-        train_run(self.recipe, seed=seed, runs=self.runs, execution=execution, watch=self.watch)
+        train_run(self.recipe, seed=seed, runs=self.runs, execution=execution, callback=self.watch)
         return self.watch
 
     def stop(self, *steps: int) -> None:

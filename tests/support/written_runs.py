@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from invint.audit import Audit, Turn
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.export import ModelCard, export_model
 from invint.models.registry import create_model
 from invint.nn import Monomials
@@ -35,7 +35,7 @@ def tiny_dataset(images: int = 120) -> Dataset:
         start = int(torch.randint(1, 19 - length, (), generator=generator))
         picture[0, 8:11, start : start + length] = 230
         picture[0, 11:14, start : start + 2] = 120
-    part = Part(pictures, labels)
+    part = Split(pictures, labels)
     return Dataset("digits", part, part, NAMES, note="turned copies of scikit-learn's digits")
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from invint import create_model
 from invint.nn import GroupBatchNorm
-from invint.train.device import Team, synchronize
+from invint.train.device import ProcessGroup, synchronize
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = [
@@ -99,11 +99,11 @@ def test_synchronised_norms_keep_the_names_and_the_function_of_a_network() -> No
 
 
 def test_a_process_alone_needs_no_other() -> None:
-    alone, values = Team(), torch.ones(3)
-    alone.wait()
-    alone.add_up(values)
+    alone, values = ProcessGroup(), torch.ones(3)
+    alone.barrier()
+    alone.sum_over_processes(values)
     assert values.tolist() == [1, 1, 1]
-    assert (alone.agree(True), alone.agree(False), alone.leads) == (True, False, True)
-    assert alone.of_leader("mine") == "mine"
+    assert (alone.any(True), alone.any(False), alone.is_main) == (True, False, True)
+    assert alone.from_main("mine") == "mine"
     network = nn.Linear(2, 2)
-    assert alone.shared(network, torch.device("cpu")) is network
+    assert alone.wrap(network, torch.device("cpu")) is network

@@ -8,7 +8,7 @@ import torch
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
 from invint.train import Execution
-from invint.train.device import Team
+from invint.train.device import ProcessGroup
 from invint.train.loop import fit
 from invint.train.run import Run
 from invint.train.setup import Images
@@ -23,7 +23,9 @@ def test_no_step_waits_for_the_device(tmp_path: Path, recipe: str) -> None:
     chosen = changed(find_recipe(recipe), ["train.reg=0.1", "train.norm_penalty=0.1"])
     execution = Execution(device="cuda", compile=False).decided()
     with execution.applied():
-        run = Run(chosen, 0, RunFolder(tmp_path), Images.of(chosen, 0, None), execution, Team())
+        run = Run(
+            chosen, 0, RunFolder(tmp_path), Images.of(chosen, 0, None), execution, ProcessGroup()
+        )
 
         def steps(numbers: range) -> None:
             fit(

@@ -214,10 +214,10 @@ import os, signal, sys
 from pathlib import Path
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
-from invint.train import Execution, Watch, train_run, run as training
+from invint.train import Execution, Callback, train_run, run as training
 
-class Killing(Watch):
-    def stepped(self, step):
+class Killing(Callback):
+    def on_step(self, step):
         if step == 101:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -226,7 +226,7 @@ training.SECONDS_BETWEEN_CHECKPOINTS = 0.0
 recipe = changed(find_recipe("digits/monomials"), ["train.scale=0.5", "model.dropout=0.3"])
 execution = Execution(device=device, deterministic=True)
 watch = Killing() if kill == "kill" else None
-print(train_run(recipe, runs=Path(runs), execution=execution, watch=watch))
+print(train_run(recipe, runs=Path(runs), execution=execution, callback=watch))
 """
 
 

@@ -13,7 +13,7 @@ from invint.nn import Monomials
 from invint.selection import find_monomials, prune, read_history
 from invint.selection.pruning import first_dense
 from invint.train import selector as selecting
-from invint.train.device import Team
+from invint.train.device import ProcessGroup
 from invint.train.selector import Selector
 
 if TYPE_CHECKING:
@@ -176,12 +176,12 @@ def test_all_processes_take_the_choice_of_the_one_that_leads(
 ) -> None:
     """Their running statistics differ, and with them what each of them would choose."""
 
-    def other(_: Team, value: Any) -> Any:
+    def other(_: ProcessGroup, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return torch.arange(len(value), 0.0, -1)
         return replace(value, monomials=value.monomials.keep([1, 0]))
 
-    monkeypatch.setattr(Team, "of_leader", other)
+    monkeypatch.setattr(ProcessGroup, "from_main", other)
     run = tiny(name, *CASES[name])
     events = [entry for entry in run.train().entries if "event" in entry]
     if name == "digits/monomials":

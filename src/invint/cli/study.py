@@ -7,7 +7,7 @@ import typer
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, RunError
-from invint.files import replaceable
+from invint.files import check_writable
 from invint.study.grid import find_study, plan
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
@@ -54,7 +54,7 @@ def study(  # noqa: PLR0913
     _check_options(jobs=jobs, engine=engine, address=address, format=format)
     for path in (records, report):
         if path is not None:
-            replaceable(path)  # before the work, not after it
+            check_writable(path)  # before the work, not after it
     cells = plan(
         find_study(name),
         terminal.counter(data_dir),

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, InvintError
-from invint.files import replaceable, write_whole
+from invint.files import check_writable, write_atomically
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
@@ -86,7 +86,7 @@ def train(  # noqa: PLR0913
             deterministic=deterministic or None,
             synchronized=synchronized or None,
         ),
-        watch=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard) if leads else None,
+        callback=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard) if leads else None,
     )
     if leads and not as_json:
         show_result(json.loads((folder / "result.json").read_text()), folder)
@@ -179,7 +179,7 @@ def predict(
     if out is not None and out.suffix not in (".csv", ".json"):
         raise ConfigError(f"--out {out}: expected a .csv or .json file")
     if out is not None:
-        replaceable(out)  # before the work, not after it
+        check_writable(out)  # before the work, not after it
     with Counting("predicting") as progress:
         found = list(predictions(source, pictures, skip_bad=skip_bad, progress=progress))
     rows = [
@@ -192,7 +192,7 @@ def predict(
     if out is None:
         print(text, end="")
     else:
-        write_whole(out, text)
+        write_atomically(out, text)
         unread = sum(bool(each.problem) for each in found)
         left = f", {unread} pictures could not be read" if unread else ""
         print(f"{len(rows) - unread} predictions in {out}{left}", file=sys.stderr)
@@ -237,7 +237,7 @@ def audit(  # noqa: PLR0913
     if min_accuracy is not None and not 0 <= min_accuracy <= 1:
         raise ConfigError(f"--min-accuracy {min_accuracy:g}: expected a share from 0 to 1")
     if out is not None:
-        replaceable(out)  # before the work, not after it
+        check_writable(out)  # before the work, not after it
     model = load_model(model_file(source))
     part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
     angles = [number * every for number in range(math.ceil(360 / every - 1e-9))]

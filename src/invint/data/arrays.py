@@ -11,7 +11,7 @@ from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
-from invint.data.dataset import Dataset, Part, split
+from invint.data.dataset import Dataset, Split, holdout
 from invint.data.pictures import shown
 from invint.errors import DataError
 
@@ -106,10 +106,10 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"version {version}")
 
 
-def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Part]:
+def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Split]:
     if "images" in arrays:
         whole = _part(arrays, "", _group_numbers(arrays, [""]))
-        kept, held = split(whole.labels, test_share, seed, name="arrays", groups=whole.groups)
+        kept, held = holdout(whole.labels, test_share, seed, name="arrays", groups=whole.groups)
         return {"train": whole[kept], "test": whole[held]}
     starts = {
         name: start
@@ -131,7 +131,7 @@ def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dic
 
 def _part(
     arrays: dict[str, NDArray[Any]], start: str, group_numbers: dict[Any, int] | None
-) -> Part:
+) -> Split:
     images = _images(arrays[f"{start}images"], f"{start}images")
     labels = _column(arrays, f"{start}labels", len(images))
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= 2**31:
@@ -140,7 +140,7 @@ def _part(
     if group_numbers is not None:
         column = _column(arrays, f"{start}groups", len(images))
         groups = torch.tensor([group_numbers[group] for group in column.tolist()])
-    return Part(images, torch.from_numpy(labels.astype(np.int64)), groups)
+    return Split(images, torch.from_numpy(labels.astype(np.int64)), groups)
 
 
 def _images(array: NDArray[Any], name: str) -> Tensor:
@@ -190,13 +190,13 @@ def _group_numbers(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[A
     return numbers
 
 
-def _check_parts(parts: dict[str, Part]) -> None:
+def _check_parts(parts: dict[str, Split]) -> None:
     shapes = {(tuple(part.images.shape[1:]), part.images.dtype) for part in parts.values()}
     if len(shapes) > 1:
         raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
 
 
-def _class_names(arrays: dict[str, NDArray[Any]], parts: dict[str, Part]) -> tuple[str, ...]:
+def _class_names(arrays: dict[str, NDArray[Any]], parts: dict[str, Split]) -> tuple[str, ...]:
     highest = max(int(part.labels.max()) for part in parts.values())
     given = arrays.get("class_names")
     if given is not None and (given.ndim != 1 or given.dtype.kind not in "US"):

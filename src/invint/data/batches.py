@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
-from invint.data.dataset import Part, random_words
+from invint.data.dataset import Split, random_words
 from invint.errors import ConfigError
 
 
@@ -204,7 +204,7 @@ class Batches:
 
     def __init__(  # noqa: PLR0913
         self,
-        part: Part,
+        part: Split,
         *,
         batch_size: int,
         seed: int,
@@ -313,7 +313,7 @@ def _of_run(drawn: Tensor, run: range) -> Tensor:
     return drawn[start : start + len(run) * run.step : run.step].flatten(0, 1)
 
 
-def _together(part: Part, share: int, device: torch.device) -> int:
+def _together(part: Split, share: int, device: torch.device) -> int:
     """Return how many batches are made at once: where launching costs more than working, several.
 
     A power of two, so that it divides a block. What it is changes no batch.
@@ -368,7 +368,7 @@ def _signed(images: Tensor) -> Tensor:
 
 
 def normalisation(
-    part: Part, *, chosen: Int64[Tensor, " m"] | None = None
+    part: Split, *, chosen: Int64[Tensor, " m"] | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel of images in [0, 1].
 
@@ -394,7 +394,7 @@ def normalisation(
 
 
 def test_batches(
-    part: Part,
+    part: Split,
     *,
     batch_size: int,
     mean: Sequence[float],
@@ -421,7 +421,7 @@ def test_batches(
 
 
 def _channels(
-    part: Part, mean: Sequence[float], std: Sequence[float], device: torch.device
+    part: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return mean and deviation ready to work on `(b, c, h, w)`."""
     channels = part.images.shape[1]

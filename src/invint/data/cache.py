@@ -39,7 +39,7 @@ from invint.data.pictures import (
     suffix,
 )
 from invint.errors import DataError
-from invint.files import flush_folder, write_whole
+from invint.files import flush_folder, write_atomically
 
 LADDER = (16, 24, 32, 48, 64, 96)  # sides for folders in which no size prevails
 
@@ -418,7 +418,7 @@ def _build(
     }
     flush_folder(place)
     old = _named_by_manifest(place)
-    write_whole(place / "manifest.json", json.dumps(manifest))
+    write_atomically(place / "manifest.json", json.dumps(manifest))
     if old:
         (place / old).unlink(missing_ok=True)  # who has it open may go on reading it
     mapped = np.load(images, mmap_mode="c", allow_pickle=False)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, Entry, File
 from invint.errors import DataError
 
@@ -44,13 +44,13 @@ def load_cifar10(folder: Path, *, per_file: int = PER_FILE) -> Dataset:
     """
     home = folder if (folder / "test_batch.bin").is_file() else folder / INSIDE
     parts = [_read_batch(home / f"data_batch_{number}.bin", per_file) for number in range(1, 6)]
-    train = Part(
+    train = Split(
         torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
     )
     return Dataset("cifar10", train, _read_batch(home / "test_batch.bin", per_file), NAMES)
 
 
-def _read_batch(path: Path, count: int) -> Part:
+def _read_batch(path: Path, count: int) -> Split:
     """Read records of one label byte, then 1,024 red, 1,024 green and 1,024 blue bytes."""
     size = path.stat().st_size
     if size != count * RECORD:
@@ -63,7 +63,7 @@ def _read_batch(path: Path, count: int) -> Part:
     if labels.max() > 9:
         raise DataError(f"{path}: expected labels from 0 to 9, got {labels.max()}")
     images = rearrange(records[:, 1:], "n (c h w) -> n c h w", c=3, h=32)
-    return Part(images.contiguous(), labels)
+    return Split(images.contiguous(), labels)
 
 
 ENTRY = Entry(

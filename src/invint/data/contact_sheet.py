@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from invint.errors import DataError, ShapeError
-from invint.files import write_whole
+from invint.files import write_atomically
 
 CELL, GAP, LINE, TITLE = 84, 6, 18, 30
 PAPER, INK, FAINT = (255, 255, 255), (25, 25, 25), (110, 110, 110)
@@ -57,7 +57,7 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
     try:
-        write_whole(path, stream.getvalue())
+        write_atomically(path, stream.getvalue())
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]  # hears how many of how many are done
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Split:
     """Images of one split, as they are stored.
 
     Attributes:
@@ -40,20 +40,20 @@ class Part:
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype not in (torch.uint8, torch.uint16):
             shape = tuple(self.images.shape)
-            raise DataError(f"Part: expected (n, c, h, w) of uint8 or uint16, got {shape}")
+            raise DataError(f"Split: expected (n, c, h, w) of uint8 or uint16, got {shape}")
         if self.labels.shape != self.images.shape[:1] or self.labels.dtype != torch.int64:
             raise DataError(
-                f"Part: expected an int64 label for each of {len(self.images)} images, "
+                f"Split: expected an int64 label for each of {len(self.images)} images, "
                 f"got {tuple(self.labels.shape)} of {self.labels.dtype}"
             )
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, numbers: Tensor) -> "Part":
+    def __getitem__(self, numbers: Tensor) -> "Split":
         """Return these images alone."""
         groups = None if self.groups is None else self.groups[numbers]
-        return Part(self.images[numbers], self.labels[numbers], groups)
+        return Split(self.images[numbers], self.labels[numbers], groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,10 @@ class Dataset:
     """
 
     name: str
-    train: Part
-    test: Part
+    train: Split
+    test: Split
     class_names: tuple[str, ...]
-    validation: Part | None = None
+    validation: Split | None = None
     note: str = ""
 
     @property
@@ -143,7 +143,7 @@ def subset(
     return _chosen(labels, size, ("subset", name, seed), groups)
 
 
-def split(
+def holdout(
     labels: Int64[Tensor, " n"],
     share: float,
     seed: int,

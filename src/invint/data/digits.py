@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Entry
 from invint.data.mnist import DIGITS
 from invint.data.rotated_mnist import turn_each
@@ -34,7 +34,7 @@ def load_digits(*, seed: int = 0) -> Dataset:
     held_out = torch.ones(len(labels), dtype=torch.bool)
     held_out[train] = False
     test = held_out.nonzero()[:, 0]
-    return Dataset("digits", Part(images, labels)[train], Part(images, labels)[test], DIGITS)
+    return Dataset("digits", Split(images, labels)[train], Split(images, labels)[test], DIGITS)
 
 
 def _stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -266,7 +266,7 @@ class _Patience:
 
 
 def _ignore(name: str, done: int, total: int | None) -> None:
-    """Watch nothing."""
+    """Callback nothing."""
 
 
 def _fetch_one(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from invint.data.cache import Decoded, Seen, Shape, cached, user_cache
-from invint.data.dataset import Dataset, Part, Progress, split
+from invint.data.dataset import Dataset, Progress, Split, holdout
 from invint.data.listing import PARTS, Bad, Entry, Layout, read_layout
 from invint.data.pictures import check_request, shown
 from invint.errors import ConfigError, DataError
@@ -72,7 +72,7 @@ class SplitPlan:
         share = max(self.share, len(classes) / len(pool))
         labels = torch.tensor([self.labels[number] for number in pool])
         try:
-            _, held = split(labels, share, self.seed, name="folder", groups=groups)
+            _, held = holdout(labels, share, self.seed, name="folder", groups=groups)
         except DataError:
             return []  # groups too few or too large: the summary names the classes
         return [pool[number] for number in held.tolist()]
@@ -431,11 +431,11 @@ def load_folder(
 
 def _dataset(examined: Examined) -> Dataset:
     layout, labels, decoded = examined.plan.layout, examined.plan.labels, examined.decoded
-    parts: dict[str, Part] = {}
+    parts: dict[str, Split] = {}
     start = 0
     for name, rows in zip(PARTS, decoded.parts, strict=True):
         units = examined.units
-        parts[name] = Part(
+        parts[name] = Split(
             decoded.images[start : start + len(rows)],
             torch.tensor([labels[row] for row in rows], dtype=torch.int64),
             None if units is None else torch.tensor([units[row] for row in rows]),

@@ -12,7 +12,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, Entry, File
 from invint.errors import DataError
 
@@ -43,7 +43,7 @@ def load_mnist(folder: Path, *, counts: tuple[int, int] = COUNTS) -> Dataset:
         counts: Images to expect for training and for testing.
     """
     train, test = (
-        Part(
+        Split(
             _read_images(folder / f"{stem}-images-idx3-ubyte.gz", count),
             _read_labels(folder / f"{stem}-labels-idx1-ubyte.gz", count),
         )

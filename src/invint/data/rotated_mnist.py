@@ -13,7 +13,7 @@ from einops import EinopsError, rearrange
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, Entry, File
 from invint.data.mnist import COUNTS as MNIST_COUNTS
 from invint.data.mnist import DIGITS, SIDE, load_mnist
@@ -81,7 +81,7 @@ def regenerate(
         turn_each(images[chosen[start : start + 1000]], angles[start : start + 1000], side=SIDE)
         for start in range(0, len(chosen), 1000)
     ]
-    made = Part(torch.cat(turned), labels[chosen])
+    made = Split(torch.cat(turned), labels[chosen])
     numbers = torch.arange(len(made))
     train, test = made[numbers[: counts[0]]], made[numbers[counts[0] :]]
     return Dataset("rotmnist-regenerated", train, test, DIGITS, note=NOTE)
@@ -113,7 +113,7 @@ def turn_each(
     return turned.round().clamp(0, 255).byte()
 
 
-def _read_amat(path: Path, count: int) -> Part:
+def _read_amat(path: Path, count: int) -> Split:
     size = path.stat().st_size
     if size > count * (SIDE * SIDE + 1) * DIGITS_PER_NUMBER:
         raise DataError(f"{path}: expected {count:,} lines, got {size:,} bytes, far too many")
@@ -135,7 +135,7 @@ def _read_amat(path: Path, count: int) -> Part:
     if done != count:
         raise DataError(f"{path}: expected {count:,} lines, got {done:,}")
     pixels_of = rearrange(torch.from_numpy(images), "n (h w) -> n 1 h w", h=SIDE)
-    return Part(pixels_of, torch.from_numpy(labels))
+    return Split(pixels_of, torch.from_numpy(labels))
 
 
 def _blocks(path: Path) -> Iterator[np.ndarray]:

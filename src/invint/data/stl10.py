@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, Entry, File
 from invint.errors import DataError
 
@@ -57,7 +57,7 @@ def _check_names(path: Path) -> None:
         raise DataError(f"{path}: expected the classes {' '.join(NAMES)}, got {' '.join(found)}")
 
 
-def _read_part(home: Path, part: str, count: int) -> Part:
+def _read_part(home: Path, part: str, count: int) -> Split:
     """Read images stored channel by channel, each column by column, and labels from 1."""
     pixels = _read_bytes(home / f"{part}_X.bin", count * IMAGE)
     labels = _read_bytes(home / f"{part}_y.bin", count).long()
@@ -66,7 +66,7 @@ def _read_part(home: Path, part: str, count: int) -> Part:
             f"{home / part}_y.bin: expected labels from 1 to 10, got {labels.min()}..{labels.max()}"
         )
     images = rearrange(pixels, "(n c w h) -> n c h w", c=3, h=SIDE, w=SIDE)
-    return Part(images.contiguous(), labels - 1)
+    return Split(images.contiguous(), labels - 1)
 
 
 def _read_bytes(path: Path, size: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from einops import rearrange
 
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, Entry, File
 from invint.data.mnist import DIGITS
 from invint.errors import DataError
@@ -42,7 +42,7 @@ def load_recropped_svhn(folder: Path) -> Dataset:
     return Dataset("svhn-recropped", train, test, DIGITS, note=NOTE)
 
 
-def _read_mat(path: Path, count: int | None) -> Part:
+def _read_mat(path: Path, count: int | None) -> Split:
     """Read `X` (32, 32, 3, n) and `y` (n, 1) with 10 for the digit 0."""
     from scipy.io import loadmat, whosmat
 
@@ -61,7 +61,7 @@ def _read_mat(path: Path, count: int | None) -> Part:
         raise DataError(f"{path}: expected labels from 1 to 10, got {labels.min()}..{labels.max()}")
     if len(labels) != images:
         raise DataError(f"{path}: {images:,} images, but {len(labels):,} labels")
-    return Part(rearrange(pixels, "h w c n -> n c h w").contiguous(), labels % 10)
+    return Split(rearrange(pixels, "h w c n -> n c h w").contiguous(), labels % 10)
 
 
 def _check_header(path: Path) -> None:

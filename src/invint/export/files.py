@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, InvintError, ShapeError, check_axes, needed
+from invint.errors import ConfigError, InvintError, ShapeError, check_axes, require_extra
 from invint.export.archive import refuse_code
 from invint.export.card import KEY, ModelCard, read_card
-from invint.files import replaceable
+from invint.files import check_writable
 from invint.models.fold import fold
 from invint.models.networks import Network
 
@@ -177,7 +177,7 @@ ONNX_LIMIT = 2**31 - 2**24  # bytes one protobuf message can hold, less room for
 def write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
     """Write the folded network with the normalisation inside, for batches of any size."""
     for module in ("onnx", "onnxscript", "onnxruntime"):
-        needed(module, "export_model", "onnx")
+        require_extra(module, "export_model", "onnx")
     network = exportable(model, card)
     size = sum(each.nbytes for each in (*network.parameters(), *network.buffers()))
     if size > ONNX_LIMIT:
@@ -205,7 +205,7 @@ def write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
 
 def read_onnx(path: Path) -> LoadedModel:
     """Read a network that computes in onnxruntime."""
-    runtime = needed("onnxruntime", "export_model", "onnx")
+    runtime = require_extra("onnxruntime", "export_model", "onnx")
     try:
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class of errors
@@ -288,7 +288,7 @@ def export_model(
     """
     path = Path(path)
     suffix = _suffix_of(path, format)
-    path = replaceable(path)
+    path = check_writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         draft = Path(folder) / path.name

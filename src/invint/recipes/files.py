@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from invint.errors import ConfigError
-from invint.files import write_whole
+from invint.files import write_atomically
 from invint.recipes.changes import PARTS, with_choices
 from invint.recipes.recipe import Recipe
 from invint.recipes.registry import find_recipe
@@ -39,7 +39,7 @@ def read_recipe(path: Path) -> Recipe:
 def write_recipe(recipe: Recipe, path: Path, *, base: str) -> None:
     """Write a recipe as the JSON file that `read_recipe` reads."""
     values = {"base": base, "name": recipe.name, "about": recipe.about, **recipe.choices}
-    write_whole(path, json.dumps(values, indent=2) + "\n")
+    write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
 def _checked(name: Any, path: Path) -> str:

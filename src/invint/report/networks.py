@@ -11,7 +11,7 @@ from torch import Tensor
 from invint import export
 from invint.audit import Audit, audit_model
 from invint.data.batches import scaled
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.errors import ConfigError
 from invint.groups import Group
 from invint.models.networks import Network
@@ -70,7 +70,7 @@ def learned_monomials(network: Network) -> Monomials | None:
     return None if head is None else head.monomials
 
 
-def load_test_images(run: RunRecord, load: Loader) -> Part:
+def load_test_images(run: RunRecord, load: Loader) -> Split:
     """Return the test images of a run, made sure to be the ones it was tested on.
 
     Raises:

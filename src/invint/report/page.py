@@ -9,7 +9,7 @@ from typing import Any
 
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError, InvintError
-from invint.files import write_whole
+from invint.files import write_atomically
 from invint.recipes.recipe import DataChoice
 from invint.report.answers import angle_figure, calibration_figure, confusion_figure
 from invint.report.curves import difference_figure, error_figure, learning_figures
@@ -113,7 +113,7 @@ def write_report(
         series=series,
         environment=_environment(runs),
     )
-    write_whole(path, text)
+    write_atomically(path, text)
     return path
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from invint.data.batches import scaled
-from invint.data.dataset import Part
+from invint.data.dataset import Split
 from invint.errors import ConfigError
 from invint.groups import Group
 from invint.nn import Monomials
@@ -69,7 +69,7 @@ def _hard(number: int, labels: Tensor, found: Tensor, runs: int) -> Hard:
     return Hard(number, label, most, len(others), runs)
 
 
-def hardest_figure(hard: Sequence[Hard], images: Part, names: Sequence[str], data: str) -> Figure:
+def hardest_figure(hard: Sequence[Hard], images: Split, names: Sequence[str], data: str) -> Figure:
     """Draw test images with what they are and what they are taken for."""
     title = f"Hardest test images, {data}"
     caption = (
@@ -81,7 +81,7 @@ def hardest_figure(hard: Sequence[Hard], images: Part, names: Sequence[str], dat
 
 
 def _sheet(
-    hard: Sequence[Hard], images: Part, names: Sequence[str], title: str, about: str, across: int
+    hard: Sequence[Hard], images: Split, names: Sequence[str], title: str, about: str, across: int
 ) -> str:
     side, gap = 72.0, 10.0
     height = side + 40

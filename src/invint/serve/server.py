@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from invint.errors import ConfigError, needed
+from invint.errors import ConfigError, require_extra
 from invint.serve.limits import Limits
 from invint.serve.networks import ServedNetwork, open_networks
 
@@ -91,7 +91,7 @@ def run_server(
         started: Receives the address to open, once the server listens.
     """
     for module in ("fastapi", "uvicorn"):
-        needed(module, "invint serve", "serve")
+        require_extra(module, "invint serve", "serve")
     networks = open_networks(paths)
     with listen(address) as listening:
         torch.set_num_threads(1)  # every worker has its core

@@ -14,7 +14,7 @@ from invint.recipes.recipe import Recipe, SelectionChoice
 from invint.study.grid import Cell
 from invint.study.pool import Place
 from invint.train import Execution
-from invint.train.device import Team
+from invint.train.device import ProcessGroup
 from invint.train.loop import fit
 from invint.train.run import EVALUATION_BATCH, Run, test_logits
 from invint.train.setup import Images
@@ -141,7 +141,7 @@ def _speed(
     smaller = replace(recipe, train=replace(recipe.train, batch_size=batch))
     turns = recipe.data.test_turns
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(smaller, 0, RunFolder(Path(folder)), images, execution, Team())
+        run = Run(smaller, 0, RunFolder(Path(folder)), images, execution, ProcessGroup())
         return Speed(
             step=_seconds_per_step(run) * recipe.train.batch_size / batch,
             image=_seconds_per_image(run, tests),

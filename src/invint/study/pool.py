@@ -19,10 +19,17 @@ from typing import Any
 
 import torch
 
-from invint.errors import ConfigError, Interrupted, InvintError, RunError, RunLockedError, needed
-from invint.files import write_whole
+from invint.errors import (
+    ConfigError,
+    Interrupted,
+    InvintError,
+    RunError,
+    RunLockedError,
+    require_extra,
+)
+from invint.files import write_atomically
 from invint.study.grid import Cell
-from invint.train import Execution, Watch, train_run
+from invint.train import Callback, Execution, train_run
 from invint.train.store import RunFolder
 
 PAUSE = 2.0  # seconds before a run is tried again that another process is at work on
@@ -126,7 +133,7 @@ def silent(text: str) -> None:
     """Hear nothing."""
 
 
-def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
+def carry_out(cell: Cell, place: Place, callback: Callback | None = None) -> Outcome:
     """Carry out one run, or what is left of it; what goes wrong with it is its outcome."""
     folder = place.folder(cell)
     try:
@@ -136,7 +143,7 @@ def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
             runs=place.runs,
             data_dir=place.data_dir,
             execution=place.execution,
-            watch=watch,
+            callback=callback,
         )
         result = RunFolder(folder).result or {}
     except Interrupted:
@@ -154,7 +161,7 @@ def carry_out(cell: Cell, place: Place, watch: Watch | None = None) -> Outcome:
 def one_by_one(
     cells: Sequence[Cell],
     place: Place,
-    watch: Callable[[Cell], Watch] | None = None,
+    watch: Callable[[Cell], Callback] | None = None,
     note: Note = silent,
 ) -> Generator[Outcome, None, None]:
     """Carry out runs in this process.
@@ -193,7 +200,7 @@ def steps_logged(folder: Path) -> int:
 def _unexpected(error: Exception, folder: Path) -> str:
     """Keep the traceback of an error that is not ours, and return a line about it."""
     kept = folder / "problem.txt"
-    write_whole(kept, "".join(traceback.format_exception(error)))
+    write_atomically(kept, "".join(traceback.format_exception(error)))
     return f"{type(error).__name__}: {error} (the traceback is in {kept})"
 
 
@@ -406,7 +413,7 @@ def cluster_executor(
 
 def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None) -> Any:
     """Return a client of a cluster that is closed with the stack."""
-    distributed = needed("distributed", "--engine dask", "cluster")
+    distributed = require_extra("distributed", "--engine dask", "cluster")
     if address is None:
         cluster = distributed.LocalCluster(
             n_workers=jobs,
@@ -461,7 +468,7 @@ def _carried_out(
     resources: dict[str, float] | None,
     note: Note,
 ) -> Generator[Outcome, None, None]:
-    distributed = needed("distributed", "--engine dask", "cluster")
+    distributed = require_extra("distributed", "--engine dask", "cluster")
     waiting, runs = Waiting(cells, note), dict[str, Cell]()
     pending = distributed.as_completed()
     while True:
@@ -483,7 +490,7 @@ def _carried_out(
 
 
 def _outcome(future: Any, cell: Cell, place: Place) -> Outcome:
-    distributed = needed("distributed", "--engine dask", "cluster")
+    distributed = require_extra("distributed", "--engine dask", "cluster")
     folder = place.folder(cell)
     if future.cancelled():
         raise RunError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from invint.errors import ConfigError, InvintError, RunError
-from invint.files import write_whole
+from invint.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ def from_record(values: dict[str, Any]) -> RunRecord:
 def write_records(runs: Sequence[RunRecord], path: Path) -> None:
     """Write a JSON file of records, one run a line."""
     lines = (json.dumps(to_record(run), ensure_ascii=False) for run in runs)
-    write_whole(path, '{"format": 1, "runs": [\n' + ",\n".join(lines) + "\n]}\n")
+    write_atomically(path, '{"format": 1, "runs": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def read_records(path: Path) -> list[RunRecord]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from invint.errors import ConfigError, needed
+from invint.errors import ConfigError, require_extra
 from invint.models.registry import MODELS
 from invint.recipes import Recipe
 from invint.recipes.changes import with_choices
@@ -63,7 +63,7 @@ class Range:
 
     def parameter(self) -> Any:
         """Return the range as the optimizer has it."""
-        parameters = needed("parameterspace", OWNER, "tune")
+        parameters = require_extra("parameterspace", OWNER, "tune")
         kind = parameters.IntegerParameter if self.whole else parameters.ContinuousParameter
         bounds = (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
         return kind(
@@ -98,7 +98,7 @@ class Choice:
 
     def parameter(self) -> Any:
         """Return the choice as the optimizer has it."""
-        parameters = needed("parameterspace", OWNER, "tune")
+        parameters = require_extra("parameterspace", OWNER, "tune")
         return parameters.OrdinalParameter(name=plain(self.path), values=list(self.values))
 
 
@@ -119,7 +119,7 @@ def search_space(recipe: Recipe) -> Space:
 
 def parameter_space(space: Space) -> Any:
     """Return a search space of the optimizer, without a seed."""
-    found = needed("parameterspace", OWNER, "tune").ParameterSpace()
+    found = require_extra("parameterspace", OWNER, "tune").ParameterSpace()
     for each in space:
         found.add(each.parameter())
     return found
@@ -239,9 +239,9 @@ class Bohb:
 
     def __init__(self, space: Space, scales: tuple[float, float], seed: int) -> None:
         self.space = space
-        self.library = needed("blackboxopt", OWNER, "tune")
+        self.library = require_extra("blackboxopt", OWNER, "tune")
         with quiet():
-            self.optimizer = needed("blackboxopt.optimizers.bohb", OWNER, "tune").BOHB(
+            self.optimizer = require_extra("blackboxopt.optimizers.bohb", OWNER, "tune").BOHB(
                 search_space=parameter_space(space),
                 objective=self.library.Objective("validation_error", greater_is_better=False),
                 min_fidelity=lowered(scales[0]),

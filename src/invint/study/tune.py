@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, RunError
-from invint.files import write_figure, write_whole
+from invint.files import write_atomically, write_figure
 from invint.recipes import Recipe
 from invint.study.pool import Place, end_with_parent
 from invint.study.search import (
@@ -111,7 +111,7 @@ class Journal:
         whole = text[: text.rfind("\n") + 1]
         self.entries = [self._read(line) for line in whole.splitlines()]
         if whole != text:
-            write_whole(path, whole)
+            write_atomically(path, whole)
 
     def _read(self, line: str) -> Trial:
         try:
@@ -442,7 +442,7 @@ def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Reci
 
 def describe(folder: RunFolder, **values: object) -> None:
     """Write down what is tuned, for whoever looks into the folder."""
-    write_whole(folder.path / "tuning.json", json.dumps(values, indent=1) + "\n")
+    write_atomically(folder.path / "tuning.json", json.dumps(values, indent=1) + "\n")
 
 
 TITLES = {"bohb": "BOHB", "random": "random search"}
@@ -538,7 +538,7 @@ def write_outcome(
     by_number = {
         method: sorted(found, key=lambda trial: trial.number) for method, found in ended.items()
     }
-    write_whole(table, trials_csv(by_number, space))
+    write_atomically(table, trials_csv(by_number, space))
     figure = draw_tuning(ended, space, reference)
     paths = [folder / "tuning.png", folder / "tuning.svg"]
     for path in paths:

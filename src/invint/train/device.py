@@ -164,7 +164,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """The processes of a run.
 
     Attributes:
@@ -176,29 +176,29 @@ class Team:
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes the files."""
         return self.rank == 0
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
-    def agree(self, flag: bool) -> bool:
+    def any(self, flag: bool) -> bool:
         """Return whether any process says so."""
         if self.size == 1:
             return flag
         flags: list[bool] = [False] * self.size
         dist.all_gather_object(flags, flag)
-        return any(flags)
+        return True in flags
 
-    def add_up(self, values: Tensor) -> None:
+    def sum_over_processes(self, values: Tensor) -> None:
         """Replace values by their sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
 
-    def of_leader(self, value: T) -> T:
+    def from_main(self, value: T) -> T:
         """Return the value of the process that leads, so that all go on with the same."""
         if self.size == 1:
             return value
@@ -206,7 +206,7 @@ class Team:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def shared(self, network: nn.Module, device: torch.device) -> nn.Module:
+    def wrap(self, network: nn.Module, device: torch.device) -> nn.Module:
         """Return the network so that gradients are averaged over all processes."""
         if self.size == 1:
             return network
@@ -215,11 +215,11 @@ class Team:
 
 
 @contextmanager
-def team(device: torch.device) -> Iterator[Team]:
+def process_group(device: torch.device) -> Iterator[ProcessGroup]:
     """Join the processes that `torchrun` started, if it did."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Team()
+        yield ProcessGroup()
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -227,7 +227,7 @@ def team(device: torch.device) -> Iterator[Team]:
     else:
         dist.init_process_group("gloo")
     try:
-        yield Team(dist.get_rank(), size)
+        yield ProcessGroup(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
 

@@ -20,17 +20,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from invint.data.batches import Batches, test_batches
-from invint.data.dataset import Part
+from invint.data.dataset import Split
 from invint.errors import Interrupted, RunError
 from invint.export import ModelCard, load_network, network_bytes
-from invint.files import write_whole
+from invint.files import write_atomically
 from invint.models.fold import fold
 from invint.models.networks import Network
 from invint.nn import MonomialIntegration, Monomials
 from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Pace, learning_rate
-from invint.train.callbacks import Watch
-from invint.train.device import Execution, Team, synchronize, team
+from invint.train.callbacks import Callback
+from invint.train.device import Execution, ProcessGroup, process_group, synchronize
 from invint.train.evaluate import Scores, logits_of, scores_of
 from invint.train.loop import Batch, Meter, Objective, channels_last, fit, make_optimizer
 from invint.train.selector import Selector
@@ -136,7 +136,7 @@ def describe_images(folder: RunFolder, images: Images, seed: int) -> None:
         )
 
 
-def describe_environment(folder: RunFolder, execution: Execution, watch: Watch) -> None:
+def describe_environment(folder: RunFolder, execution: Execution, callback: Callback) -> None:
     """Write with what a run begins, or say what has changed since it did."""
     begun, now = folder.read("environment.json"), execution.environment()
     if begun is None:
@@ -144,7 +144,7 @@ def describe_environment(folder: RunFolder, execution: Execution, watch: Watch) 
         return
     for key in ("invint", "torch", "machine", "processes"):
         if begun.get(key) != now[key]:
-            watch.noted(
+            callback.on_note(
                 f"the run began with {key} {begun.get(key)} and goes on with {now[key]}: "
                 "the last bits may differ"
             )
@@ -177,10 +177,10 @@ def restore(run: "Run") -> None:
     """Take a run back to its last checkpoint that is whole, or to the start."""
     checkpoint, problems = latest_checkpoint(run.folder.path)
     for path, problem in problems.items():
-        run.watch.noted(f"{problem}; going on from what was saved before it")
-        if run.processes.leads:
+        run.callback.on_note(f"{problem}; going on from what was saved before it")
+        if run.processes.is_main:
             path.replace(path.with_name(f"damaged-{path.name}"))
-    if run.processes.leads:
+    if run.processes.is_main:
         run.folder.cut_log(0 if checkpoint is None else checkpoint.facts["log_lines"])
     if checkpoint is None:
         return
@@ -200,9 +200,11 @@ def restore(run: "Run") -> None:
 def finish(run: "Run") -> dict[str, Any]:
     """Evaluate the last weights on the test images and write everything down."""
     path = run.folder.path
-    write_whole(path / "model.safetensors", network_bytes(run.network, run.current_card))
+    write_atomically(path / "model.safetensors", network_bytes(run.network, run.current_card))
     logits, labels = test_logits(run, run.network, turns=1)
-    write_whole(path / "predictions.safetensors", serialised({"logits": logits, "labels": labels}))
+    write_atomically(
+        path / "predictions.safetensors", serialised({"logits": logits, "labels": labels})
+    )
     dataset, scores = run.images.dataset, scores_of(logits, labels)
     result: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -293,7 +295,7 @@ class Run:
         folder: RunFolder,
         images: Images,
         execution: Execution,
-        processes: Team,
+        processes: ProcessGroup,
     ) -> None:
         self.recipe, self.seed, self.folder, self.images = recipe, seed, folder, images
         self.execution, self.processes = execution, processes
@@ -303,7 +305,7 @@ class Run:
         self.meter = Meter(self.device)
         self.began, self.seconds_before = time.monotonic(), 0.0
         self.saved_at = time.monotonic()
-        self.watch = Watch()
+        self.callback = Callback()
         self.selector = Selector(recipe, images, seed)
         self.selector.check(self.pace)
         self.build(self.selector.first_head, self.selector.first_monomials())
@@ -347,7 +349,7 @@ class Run:
         """The loss of a batch, compiled where asked."""
         train = self.recipe.train
         objective = Objective(
-            self.processes.shared(self.network, self.device),
+            self.processes.wrap(self.network, self.device),
             reg=train.reg,
             elastic=train.elastic,
             norm_penalty=train.norm_penalty,
@@ -372,27 +374,27 @@ class Run:
         )
         return cross_entropy(logits, labels, weight=weight, reduction="none").mean()
 
-    def complete(self, watch: Watch) -> None:
+    def complete(self, callback: Callback) -> None:
         """Begin or go on, train to the end, and write the result."""
-        self.watch = watch
-        if self.processes.leads:
+        self.callback = callback
+        if self.processes.is_main:
             describe_recipe(self.folder, self.recipe, self.seed)
             describe_images(self.folder, self.images, self.seed)
-            describe_environment(self.folder, self.execution, watch)
+            describe_environment(self.folder, self.execution, callback)
         restore(self)
-        self.processes.wait()
-        watch.started(self.folder.path, self.step, self.pace.steps)
+        self.processes.barrier()
+        callback.on_start(self.folder.path, self.step, self.pace.steps)
         with stop_on_signal() as asked:
             for start, stop in self.segments():
                 self.train(start, stop, asked)
-        if self.processes.leads:
-            watch.finished(finish(self))
-        self.processes.wait()
+        if self.processes.is_main:
+            callback.on_finish(finish(self))
+        self.processes.barrier()
 
     def save(self) -> None:
         """Write a checkpoint; of several processes one does."""
         self.saved_at = time.monotonic()
-        if self.processes.leads:
+        if self.processes.is_main:
             save(self)
 
     def segments(self) -> Iterator[tuple[int, int]]:
@@ -422,7 +424,7 @@ class Run:
         )
         if self.step == stop:
             self.record()
-        halt = self.processes.agree(asked())
+        halt = self.processes.any(asked())
         waited = time.monotonic() - self.saved_at
         if halt or waited > SECONDS_BETWEEN_CHECKPOINTS or self.step == self.pace.steps:
             self.save()
@@ -435,7 +437,7 @@ class Run:
     def after_step(self, asked: Callable[[], bool], stop: int, step: int) -> bool:
         """Save within a long epoch; say whether to stop. Several processes only do so after it."""
         self.step = step
-        self.watch.stepped(step)
+        self.callback.on_step(step)
         if self.processes.size > 1 or step == stop:  # `stop` is saved once it is logged
             return False
         if time.monotonic() - self.saved_at > SECONDS_WITHOUT_CHECKPOINT:
@@ -471,9 +473,9 @@ class Run:
     def select(self) -> None:
         """Choose monomials, if this is the step for it."""
         for entry in self.selector.begin(self) + self.selector.select(self):
-            if self.processes.leads:
+            if self.processes.is_main:
                 self.folder.log(entry)
-                self.watch.logged(entry)
+                self.callback.on_log(entry)
 
     def training_images(self) -> Iterator[Batch]:
         """Return the images trained on, once and as they are, no batch with one alone."""
@@ -484,17 +486,17 @@ class Run:
 
     def record(self) -> None:
         """Log the epoch that is over, and keep the weights if validation likes them best."""
-        self.processes.add_up(self.meter.sums)
+        self.processes.sum_over_processes(self.meter.sums)
         entry: dict[str, Any] = {"epoch": round(self.pace.epoch_at(self.step), 6)}
         entry |= {"step": self.step, **self.meter.read(), "lr": self.rate(self.step - 1)}
         check_finite(entry["loss"], entry["epoch"], self.folder.path)
-        if not self.processes.leads:
+        if not self.processes.is_main:
             return
         if self.images.validation is not None:
             entry["validation_error"] = self.validate()
         entry["seconds"] = round(self.seconds, 3)
         self.folder.log(entry)
-        self.watch.logged(entry)
+        self.callback.on_log(entry)
 
     @property
     def seconds(self) -> float:
@@ -515,11 +517,11 @@ class Run:
         if lowest and self.selector.done(self):
             self.best = {"validation_error": error, "step": self.step}
             best = self.folder.path / "best.safetensors"
-            write_whole(best, network_bytes(self.network, self.current_card))
+            write_atomically(best, network_bytes(self.network, self.current_card))
         return error
 
     def in_order(
-        self, part: Part, chosen: Tensor | None = None, *, batch_size: int = EVALUATION_BATCH
+        self, part: Split, chosen: Tensor | None = None, *, batch_size: int = EVALUATION_BATCH
     ) -> Iterator[Batch]:
         """Return images and labels from first to last, for evaluation."""
         return test_batches(
@@ -553,7 +555,7 @@ def train_run(
     runs: Path = Path("runs"),
     data_dir: Path | None = None,
     execution: Execution | None = None,
-    watch: Watch | None = None,
+    callback: Callback | None = None,
 ) -> Path:
     """Carry out a run, or what is left of it, and return its folder.
 
@@ -566,25 +568,25 @@ def train_run(
         runs: Where the folders of runs are.
         data_dir: Where data sets are; by default `INVINT_DATA` or the user's cache.
         execution: Device, precision, threads.
-        watch: Hears of the progress.
+        callback: Receives progress.
     """
-    folder, watch = RunFolder.of(runs, recipe, seed), watch or Watch()
+    folder, callback = RunFolder.of(runs, recipe, seed), callback or Callback()
     result = folder.result
     if result is not None:
-        watch.noted(f"{folder.path} is complete; nothing to do")
-        watch.finished(result)
+        callback.on_note(f"{folder.path} is complete; nothing to do")
+        callback.on_finish(result)
         return folder.path
     execution = execution or Execution()
     begun = folder.read("environment.json")
     execution = execution.as_begun(begun, folder.path) if begun else execution.decided()
     with ExitStack() as stack:
-        stack.callback(watch.ended)
+        stack.callback(callback.on_end)
         stack.enter_context(explained(folder.path))
         stack.enter_context(execution.applied())
-        processes = stack.enter_context(team(execution.torch_device))
-        if processes.leads:
+        processes = stack.enter_context(process_group(execution.torch_device))
+        if processes.is_main:
             stack.enter_context(folder.locked())
-        images = Images.of(recipe, seed, data_dir, progress=watch.decoded)
+        images = Images.of(recipe, seed, data_dir, progress=callback.on_decode)
         run = Run(recipe, seed, folder, images, execution, processes)
-        run.complete(watch)
+        run.complete(callback)
     return folder.path

@@ -103,7 +103,7 @@ class Selector:
             scores = magnitude(first_dense(run.network)[1].weight, len(head.exponents))
         else:
             scores = connectivity(run.network, run.training_images(), run.cross_entropy)
-        scores = run.processes.of_leader(scores.cpu())  # running statistics differ between them
+        scores = run.processes.from_main(scores.cpu())  # running statistics differ between them
         kept = best(scores, count)
         prune(run.network, run.optimizer, kept)
         run.rebuilt()
@@ -126,7 +126,7 @@ class Selector:
             patience=self.choice.patience,
             candidates=self.choice.candidates,
         )
-        found = run.processes.of_leader(found)
+        found = run.processes.from_main(found)
         pretrained = run.network.features.state_dict()
         run.build("monomials", found.monomials)
         run.network.features.load_state_dict(pretrained)

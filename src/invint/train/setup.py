@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from invint.data.batches import normalisation
-from invint.data.dataset import Dataset, Part, Progress, index_hash, split, subset
+from invint.data.dataset import Dataset, Progress, Split, holdout, index_hash, subset
 from invint.data.registry import load_dataset
 from invint.export import ModelCard
 from invint.nn import Monomials
@@ -32,7 +32,7 @@ class Images:
     dataset: Dataset
     chosen: Tensor
     held_out: Tensor
-    validation: tuple[Part, Tensor] | None
+    validation: tuple[Split, Tensor] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
@@ -52,7 +52,7 @@ class Images:
         elif recipe.data.validation > 0:
             groups = None if train.groups is None else train.groups[chosen]
             share = recipe.data.validation
-            kept, left = split(train.labels[chosen], share, seed, name=name, groups=groups)
+            kept, left = holdout(train.labels[chosen], share, seed, name=name, groups=groups)
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
         normal = normalisation(train, chosen=chosen)

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from invint.errors import ConfigError, RunError, RunLockedError
-from invint.files import write_whole
+from invint.files import write_atomically
 from invint.recipes.recipe import Recipe
 
 FORMAT_VERSION = 1
@@ -62,7 +62,7 @@ class RunFolder:
 
     def write(self, name: str, values: dict[str, Any], *, indent: int | None = 1) -> None:
         """Write a JSON file into the folder, whole or not at all."""
-        write_whole(self.path / name, json.dumps(values, indent=indent) + "\n")
+        write_atomically(self.path / name, json.dumps(values, indent=indent) + "\n")
 
     def log(self, entry: dict[str, Any]) -> None:
         """Add a line to the log."""
@@ -80,7 +80,7 @@ class RunFolder:
     def cut_log(self, lines: int) -> None:
         """Forget what was logged after a checkpoint, since it will be done again."""
         kept = self.log_lines()[:lines]
-        write_whole(self.path / "log.jsonl", "".join(f"{line}\n" for line in kept))
+        write_atomically(self.path / "log.jsonl", "".join(f"{line}\n" for line in kept))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -164,7 +164,7 @@ class Checkpoint:
         content = self._serialised()
         last = folder / LAST
         draft = folder / "next.safetensors"
-        write_whole(draft, content)
+        write_atomically(draft, content)
         if last.exists():
             last.replace(folder / PREVIOUS)
         draft.replace(last)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from invint.cli.terminal.progress import Counting
 from invint.data.contact_sheet import contact_sheet, save_sheet
-from invint.data.dataset import Dataset, Part
+from invint.data.dataset import Dataset, Split
 from invint.data.download import Watcher
 from invint.data.folder import scan
 from invint.data.registry import (
@@ -147,7 +147,7 @@ def _counts(dataset: Dataset) -> Table:
     return table
 
 
-def _per_class(part: Part, classes: int) -> list[int]:
+def _per_class(part: Split, classes: int) -> list[int]:
     counts: list[int] = torch.bincount(part.labels, minlength=classes).tolist()
     return counts
 
@@ -159,7 +159,7 @@ def _drawn(dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:
     return some.images, some.labels
 
 
-def _augmented(part: Part, steps: tuple[str, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:
+def _augmented(part: Split, steps: tuple[str, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:
     from invint.data.batches import Batches
 
     channels = part.images.shape[1]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from invint.cli.terminal.progress import Bar, Counting
 from invint.fit import Fitted, Onlooker, Wish, fit_folder, name_of
-from invint.train import Watch
+from invint.train import Callback
 
 
 def show_fit(wish: Wish, out: Path | None, *, quiet: bool) -> None:
@@ -36,11 +36,11 @@ class Terminal(Onlooker):
         self.counting.close()
         self.console.print(text, markup=False)
 
-    def decoded(self, count: int, total: int) -> None:
+    def on_decode(self, count: int, total: int) -> None:
         """Move the bar."""
         self.counting(count, total)
 
-    def watch(self) -> Watch:
+    def watch(self) -> Callback:
         """Return a bar."""
         return ShortBar()
 
@@ -48,12 +48,12 @@ class Terminal(Onlooker):
 class ShortBar(Bar):
     """A bar that fits a narrow terminal and says only what this command is about."""
 
-    def started(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
+    def on_start(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
         """Show the bar, without the folder of the run."""
         self.progress.update(self.task, total=steps, completed=step, visible=True)
         self.progress.start()
 
-    def logged(self, entry: dict[str, Any]) -> None:
+    def on_log(self, entry: dict[str, Any]) -> None:
         """Show the error, on validation images where there is one."""
         error = entry.get("validation_error", entry.get("error"))
         self.progress.update(self.task, state="" if error is None else f"error {error:.1%}")

@@ -19,7 +19,7 @@ from rich.progress import (
 from invint.data.dataset import Dataset
 from invint.errors import ConfigError
 from invint.recipes.recipe import DataChoice
-from invint.train import Watch
+from invint.train import Callback
 from invint.train.setup import load_chosen
 
 
@@ -67,7 +67,7 @@ def loaded(choice: DataChoice, data_dir: Path | None) -> Dataset:
         return load_chosen(choice, data_dir, progress=progress)
 
 
-class Bar(Watch):
+class Bar(Callback):
     """A progress bar on stderr, and a line where something happens."""
 
     def __init__(self) -> None:
@@ -85,62 +85,62 @@ class Bar(Watch):
         )
         self.task = self.progress.add_task("training", total=None, state="", visible=False)
 
-    def decoded(self, count: int, total: int) -> None:
+    def on_decode(self, count: int, total: int) -> None:
         """Show a bar of its own."""
         self.counting(count, total)
 
-    def started(self, folder: Path, step: int, steps: int) -> None:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:
         """Show the bar."""
-        self.noted(f"{'going on in' if step else 'run'} {folder}")
+        self.on_note(f"{'going on in' if step else 'run'} {folder}")
         self.preparing = True  # on a GPU the compiler and cuDNN take half a minute
         state = "preparing the first step"
         self.progress.update(self.task, total=steps, completed=step, visible=True, state=state)
         self.progress.start()
 
-    def stepped(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """Move on."""
         if self.preparing:
             self.preparing = False
             self.progress.update(self.task, state="")
         self.progress.update(self.task, completed=step)
 
-    def logged(self, entry: dict[str, Any]) -> None:
+    def on_log(self, entry: dict[str, Any]) -> None:
         """Show the numbers of the epoch."""
         if "event" in entry:
-            self.noted(f"epoch {entry['epoch']:g}: {_chosen(entry)}")
+            self.on_note(f"epoch {entry['epoch']:g}: {_chosen(entry)}")
             return
         state = f"epoch {entry['epoch']:.0f}  error {entry['error']:.1%}  lr {entry['lr']:.1e}"
         if "validation_error" in entry:
             state += f"  validation {entry['validation_error']:.1%}"
         self.progress.update(self.task, state=state)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         """Print a line above the bar."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Leave the bar as it is and give the terminal back."""
         self.counting.close()
         if self.progress.live.is_started:
             self.progress.stop()
 
 
-class Lines(Watch):
+class Lines(Callback):
     """One JSON object a line on stdout, for scripts."""
 
-    def started(self, folder: Path, step: int, steps: int) -> None:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:
         """Print where the run is and how far."""
         self._print({"event": "started", "folder": str(folder), "step": step, "steps": steps})
 
-    def logged(self, entry: dict[str, Any]) -> None:
+    def on_log(self, entry: dict[str, Any]) -> None:
         """Print what was logged."""
         self._print({"event": "epoch"} | entry)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         """Print what is to be known."""
         self._print({"event": "note", "text": text})
 
-    def finished(self, result: dict[str, Any]) -> None:
+    def on_finish(self, result: dict[str, Any]) -> None:
         """Print the result."""
         self._print({"event": "finished"} | result)
 
@@ -148,10 +148,10 @@ class Lines(Watch):
         print(json.dumps(values), flush=True)
 
 
-class TensorBoard(Watch):
+class TensorBoard(Callback):
     """Passes everything on, and writes the log for TensorBoard into the run's folder."""
 
-    def __init__(self, inner: Watch) -> None:
+    def __init__(self, inner: Callback) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -161,39 +161,39 @@ class TensorBoard(Watch):
         self.inner, self.make = inner, SummaryWriter
         self.writer: Any = None
 
-    def decoded(self, count: int, total: int) -> None:
+    def on_decode(self, count: int, total: int) -> None:
         """Pass on."""
-        self.inner.decoded(count, total)
+        self.inner.on_decode(count, total)
 
-    def started(self, folder: Path, step: int, steps: int) -> None:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:
         """Open the file."""
         self.writer = self.make(str(folder / "tensorboard"), purge_step=step)
-        self.inner.started(folder, step, steps)
+        self.inner.on_start(folder, step, steps)
 
-    def stepped(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """Pass on."""
-        self.inner.stepped(step)
+        self.inner.on_step(step)
 
-    def logged(self, entry: dict[str, Any]) -> None:
+    def on_log(self, entry: dict[str, Any]) -> None:
         """Write every number."""
         for name, value in entry.items():
             if isinstance(value, float):
                 self.writer.add_scalar(name, value, entry["step"], time.time())
-        self.inner.logged(entry)
+        self.inner.on_log(entry)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         """Pass on."""
-        self.inner.noted(text)
+        self.inner.on_note(text)
 
-    def finished(self, result: dict[str, Any]) -> None:
+    def on_finish(self, result: dict[str, Any]) -> None:
         """Pass on."""
-        self.inner.finished(result)
+        self.inner.on_finish(result)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Close the file."""
         if self.writer is not None:
             self.writer.close()
-        self.inner.ended()
+        self.inner.on_end()
 
 
 def _chosen(entry: dict[str, Any]) -> str:
@@ -207,7 +207,7 @@ def _chosen(entry: dict[str, Any]) -> str:
     return f"{kept} of {len(entry['scores'])} monomials kept"
 
 
-def watcher(*, quiet: bool, as_json: bool, tensorboard: bool) -> Watch:
+def watcher(*, quiet: bool, as_json: bool, tensorboard: bool) -> Callback:
     """Return who looks on: a bar, JSON lines or nobody, perhaps with TensorBoard."""
-    inner = Lines() if as_json else Watch() if quiet or not sys.stderr else Bar()
+    inner = Lines() if as_json else Callback() if quiet or not sys.stderr else Bar()
     return TensorBoard(inner) if tensorboard else inner

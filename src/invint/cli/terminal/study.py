@@ -21,7 +21,7 @@ from invint.study.grid import Cell
 from invint.study.pool import Outcome, Place, one_by_one, side_by_side, threads_each
 from invint.study.records import RunRecord, find_runs, read_records, write_records
 from invint.study.tables import Table, make_table
-from invint.train import Watch
+from invint.train import Callback
 from invint.version import __version__
 
 LOOK = 1.0  # seconds between two looks at the logs of other processes
@@ -85,7 +85,7 @@ class Whole:
                 self.ended.set()
                 follower.join()
 
-    def watch(self, cell: Cell) -> Watch:
+    def watch(self, cell: Cell) -> Callback:
         """Return who counts the steps of a run in this process."""
         return _StepWatch(self, cell)
 
@@ -113,7 +113,7 @@ class Whole:
                     self.count(cell, step)
 
 
-class _StepWatch(Watch):
+class _StepWatch(Callback):
     """Counts the steps of one run for the bar of all.
 
     Args:
@@ -124,15 +124,15 @@ class _StepWatch(Watch):
     def __init__(self, whole: Whole, cell: Cell) -> None:
         self.whole, self.cell = whole, cell
 
-    def started(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
+    def on_start(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
         """Count what an earlier start did."""
         self.whole.count(self.cell, step)
 
-    def stepped(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """Count a step."""
         self.whole.count(self.cell, step)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         """Pass on what the user should know."""
         self.whole.say(f"{self.cell.label}: {text}")
 

@@ -42,7 +42,7 @@ def train(task: tuple[int, tuple[str, float, float], str]) -> dict[str, Any]:
     recipe = changed(
         find_recipe(f"digits/{network}"), [f"{key}={value}" for key, value in choices.items()]
     )
-    folder = train_run(recipe, seed=seed, runs=RUNS, execution=Execution(threads=1))
+    folder = train_run(recipe, seed=seed, runs=RUNS, execution=Execution(threads=1)).path
     result = json.loads((folder / "result.json").read_text())
     schedule = f"{decay} {factor} {epochs}"
     error = result["validation_error"]

@@ -24,11 +24,12 @@ from torch import nn
 from invint.data.batches import Batches, test_batches
 from invint.export import load_network
 from invint.models.fold import fold
+from invint.recipes.recipe import DataChoice
 from invint.study.records import read_run
 from invint.train.device import Execution
 from invint.train.evaluate import logits_of, scores_of
 from invint.train.loop import NORMS, Batch
-from invint.train.setup import chosen_data, load_chosen
+from invint.train.setup import load_data
 
 BATCH = 200
 STEPS = 100
@@ -66,7 +67,7 @@ def error_by_batch(network: nn.Module, batches: Iterable[Batch], autocast: Conte
 def measure(folder: Path) -> dict[str, Any]:
     """Return the errors of a run."""
     run, (_, card) = read_run(folder), load_network(folder / "model.safetensors")
-    data = load_chosen(chosen_data(run.choices), None)
+    data = load_data(DataChoice.of(run.choices), None)
     chosen = json.loads((folder / "subset.json").read_text())["indices"]
     train = Batches(
         data.train,

@@ -22,8 +22,8 @@ from invint.recipes.changes import changed
 from invint.train import Execution
 from invint.train.device import ProcessGroup
 from invint.train.run import Run
-from invint.train.setup import Images
-from invint.train.store import RunFolder
+from invint.train.setup import RunData
+from invint.train.store import RunStore
 
 CHOICES = {
     "cpu": ("digits/local-ws", ["train.batch_size=64"], 10),
@@ -35,8 +35,8 @@ def made_run(name: str, assignments: list[str], folder: Path) -> Run:
     """Return a run at its first step."""
     recipe = changed(find_recipe(name), assignments)
     execution = Execution(device=DEVICE).decided()
-    images = Images.of(recipe, 0, None)
-    run = Run(recipe, 0, RunFolder(folder), images, execution, ProcessGroup())
+    images = RunData.of(recipe, 0, None)
+    run = Run(recipe, 0, RunStore(folder), images, execution, ProcessGroup())
     run.saved_at = float("inf")
     return run
 

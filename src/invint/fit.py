@@ -26,7 +26,7 @@ from invint.models.registry import create_model
 from invint.recipes.digits import cnn, local_ws, pooling
 from invint.recipes.recipe import Recipe
 from invint.report import write_report
-from invint.report.networks import measure_turns, weights_of
+from invint.report.networks import measure_turns, store_of
 from invint.study.records import RunRecord, confusion_matrix, read_predictions, read_run
 from invint.study.statistics import (
     BETTER,
@@ -291,9 +291,9 @@ def turned_error(run: RunRecord) -> float:
 
 def validation_error(run: RunRecord) -> float:
     """Return the error of the last weights on the validation images."""
-    if run.folder is None:
-        raise RunError(f"{run.recipe}: read from a record, which holds no validation error")
-    return float(json.loads((run.folder / "result.json").read_text())["validation_error"])
+    if run.validation_error is None:
+        raise RunError(f"{run.recipe}: the run has no validation error")
+    return run.validation_error
 
 
 def best_run(standing: Sequence[Standing]) -> RunRecord:
@@ -890,11 +890,11 @@ def _train(
     for place, (recipe, own) in enumerate(jobs, start=1):
         onlooker.say(f"[{place}/{len(jobs)}] {NAMES[recipe.name]}, seed {own}")
         execution = Execution(compile=False)
-        path = train_run(
+        store = train_run(
             recipe, seed=own, runs=runs, execution=execution, callback=onlooker.watch()
         )
-        measure_turns(read_run(path), lambda _: dataset)
-        records[recipe.name, own] = read_run(path)
+        measure_turns(read_run(store.path), lambda _: dataset)
+        records[recipe.name, own] = read_run(store.path)
     order = sorted(jobs, key=lambda job: [each.name for each in chosen].index(job[0].name))
     return [records[recipe.name, own] for recipe, own in order]
 
@@ -905,7 +905,7 @@ def _write(runs: list[RunRecord], dataset: Dataset, plan: Plan, out: Path, note:
     if note:
         sections[-1][1].append(f"The scan of the folder warns: {note}.")
     files = {"safetensors": out / "model.safetensors", "onnx": out / "model.onnx"}
-    network, card = load_network(weights_of(findings.best))
+    network, card = load_network(store_of(findings.best).model)
     for kind in ("safetensors", "onnx"):
         try:
             export_model(network, files[kind], card)

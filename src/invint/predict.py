@@ -12,7 +12,7 @@ from invint.data.dataset import Dataset, Progress, Split
 from invint.errors import ConfigError, InvintError
 from invint.export import LoadedModel, load_model
 from invint.train.evaluate import Scores, scores_of
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 BATCH = 256
 
@@ -20,27 +20,7 @@ BATCH = 256
 def model_file(source: str | Path) -> Path:
     """Return the file of a network: of a run, its last weights; otherwise the file itself."""
     path = Path(source)
-    if not path.is_dir():
-        return path
-    if (path / "model.safetensors").exists():
-        return path / "model.safetensors"
-    if (path / "result.json").exists():
-        raise ConfigError(
-            f"{path}: the run is complete, but its model.safetensors is gone; train it again with "
-            "another --runs folder, or remove this one first"
-        )
-    if (path / "recipe.json").exists():
-        raise ConfigError(f"{path}: the run is not complete; go on with `invint train`")
-    raise ConfigError(f"{path}: expected the folder of a run, with recipe.json in it, or a file")
-
-
-def recipe_name(source: str | Path) -> str | None:
-    """Return the name of a run's recipe; none of a file."""
-    recipe = RunFolder(Path(source)).read("recipe.json")
-    try:
-        return None if recipe is None else str(recipe["name"])
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{source}/recipe.json: not a recipe of a run ({error!r})") from error
+    return RunStore(path).model if path.is_dir() else path
 
 
 def evaluate_model(model: LoadedModel, part: Split) -> Scores:

@@ -162,7 +162,7 @@ def test_evaluate_says_what_it_misses(command: Command, finished: Path, tmp_path
     assert "expected the folder of a run, with recipe.json in it, or a file" in done.err
     (tmp_path / "recipe.json").write_text("{}")
     assert (
-        "the run is not complete; go on with `invint train`"
+        "the run is not complete; resume with `invint train`"
         in command("evaluate", str(tmp_path)).err
     )
 

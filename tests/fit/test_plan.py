@@ -15,7 +15,7 @@ from invint.fit import (
     recipes,
     stopwatch,
 )
-from invint.recipes.schedule import Pace
+from invint.recipes.schedule import Schedule
 
 
 def quadratic(side: int) -> dict[str, float]:
@@ -80,7 +80,7 @@ def test_recipes_take_the_planned_steps_and_differ_in_the_network_alone(images: 
     train = found[0].train
     assert all(each.train == train for each in found)
     assert [each.data.augment for each in found] == [(), *3 * [("rotate",)]]
-    steps = Pace(images=images, batch_size=32, epochs=train.epochs).steps
+    steps = Schedule(images=images, batch_size=32, epochs=train.epochs).steps
     assert steps == pytest.approx(400, abs=max(images / 64, 1))
 
 

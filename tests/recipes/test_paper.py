@@ -6,7 +6,7 @@ import pytest
 
 from invint.models.registry import MODELS
 from invint.recipes import RECIPES, Recipe, find_recipe
-from invint.recipes.schedule import Pace, learning_rate
+from invint.recipes.schedule import Schedule, learning_rate
 
 ROTATED_MNIST = """
     Hyper-parameter   | MH-SA | Global-WS | Local-WS | MLP   | SF-Conv | Monomials | SF-CNN
@@ -200,8 +200,8 @@ def test_the_learning_rate_of_a_plain_network_falls_at_its_milestones() -> None:
 
 def test_rotated_mnist_takes_37500_steps() -> None:
     train = find_recipe("rotmnist/local-ws").train
-    pace = Pace(images=12_000, batch_size=train.batch_size, epochs=train.epochs)
-    assert pace.steps == 37_500
+    schedule = Schedule(images=12_000, batch_size=train.batch_size, epochs=train.epochs)
+    assert schedule.steps == 37_500
 
 
 @pytest.mark.parametrize("name", RECIPES)

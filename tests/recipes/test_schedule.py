@@ -3,36 +3,37 @@ import math
 import pytest
 
 from invint.errors import ConfigError
-from invint.recipes.schedule import Pace, learning_rate
+from invint.recipes.schedule import Schedule, learning_rate
 
 
 def test_a_run_takes_epochs_times_images_over_batch_size_steps() -> None:
-    pace = Pace(images=12_000, batch_size=32, epochs=100)
-    assert pace.steps == 37_500
-    assert pace.steps_per_epoch == 375
+    schedule = Schedule(images=12_000, batch_size=32, epochs=100)
+    assert schedule.steps == 37_500
+    assert schedule.steps_per_epoch == 375
 
 
 @pytest.mark.parametrize(("images", "batch_size", "epochs"), [(1000, 64, 20), (73_257, 128, 100)])
 def test_epochs_that_are_not_whole_steps_do_not_drift(
     images: int, batch_size: int, epochs: int
 ) -> None:
-    pace = Pace(images=images, batch_size=batch_size, epochs=epochs)
-    assert pace.steps == epochs * images // batch_size
+    schedule = Schedule(images=images, batch_size=batch_size, epochs=epochs)
+    assert schedule.steps == epochs * images // batch_size
     for epoch in range(epochs + 1):
-        assert pace.step_at(epoch) == epoch * images // batch_size
-        assert pace.epoch_at(pace.step_at(epoch)) == pytest.approx(epoch, abs=batch_size / images)
+        assert schedule.step_at(epoch) == epoch * images // batch_size
+        back = schedule.epoch_at(schedule.step_at(epoch))
+        assert back == pytest.approx(epoch, abs=batch_size / images)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.1])
 def test_scale_shortens_steps_and_leaves_epochs(scale: float) -> None:
-    pace = Pace(images=12_000, batch_size=32, epochs=100, scale=scale)
-    assert pace.steps == 37_500 * scale
-    assert pace.epoch_at(pace.steps) == pytest.approx(100)
-    assert pace.step_at(40) == 15_000 * scale
+    schedule = Schedule(images=12_000, batch_size=32, epochs=100, scale=scale)
+    assert schedule.steps == 37_500 * scale
+    assert schedule.epoch_at(schedule.steps) == pytest.approx(100)
+    assert schedule.step_at(40) == 15_000 * scale
 
 
 def test_a_run_has_at_least_one_step() -> None:
-    assert Pace(images=10, batch_size=64, epochs=1).steps == 1
+    assert Schedule(images=10, batch_size=64, epochs=1).steps == 1
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_run_has_at_least_one_step() -> None:
 def test_a_pace_that_leads_nowhere_is_refused(wrong: dict[str, float]) -> None:
     given = {"images": 10, "batch_size": 2, "epochs": 3} | wrong
     with pytest.raises(ConfigError, match=r"must be positive and the scale in \(0, 1\], got"):
-        Pace(**given)  # type: ignore[arg-type]
+        Schedule(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("epoch", [0.0, 0.5, 19.99, 20.0, 39.0, 40.0, 99.5])
@@ -57,10 +58,10 @@ def test_rates_follow_the_written_formulas(
 
 def test_a_step_falls_at_the_step_that_begins_its_epoch() -> None:
     """Epoch 50 of CIFAR-10 begins at step 39,062.5: the first step in it has the new rate."""
-    pace = Pace(images=50_000, batch_size=64, epochs=100)
+    schedule = Schedule(images=50_000, batch_size=64, epochs=100)
 
     def rate(step: int) -> float:
-        epoch = pace.epoch_at(step)
+        epoch = schedule.epoch_at(step)
         return learning_rate(epoch, lr=1.0, decay="step", factor=0.5, epochs=(50.0,))
 
     assert [rate(step) for step in (39_061, 39_062, 39_063)] == [1.0, 1.0, 0.5]

@@ -13,7 +13,7 @@ from invint.groups import Cyclic, Dihedral
 from invint.models.registry import create_model
 from invint.nn import LiftConv2d, Monomials
 from invint.report.figures import Series, series_of
-from invint.report.networks import learned_monomials, load_network, turning_filter
+from invint.report.networks import learned_monomials, store_of, turning_filter
 from invint.report.pictures import (
     filter_figure,
     hardest_figure,
@@ -72,7 +72,7 @@ def test_images_all_get_right_have_no_wrong_label(tmp_path: Path) -> None:
 
 
 def test_networks_come_back_from_a_run(tmp_path: Path) -> None:
-    network = load_network(read_run(write_run(tmp_path, "monomials")))
+    network = store_of(read_run(write_run(tmp_path, "monomials"))).network()
     monomials = learned_monomials(network)
     assert monomials is not None
     assert len(monomials) == 5

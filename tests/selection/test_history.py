@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 
 from invint import ConfigError, create_model
 from invint.cli.monomials import monomials as command
-from invint.errors import DataError
+from invint.errors import DataError, RunError
 from invint.nn import Monomials
-from invint.selection import best, prune, read_history, selection_event
+from invint.selection import best, prune, selection_event
 from invint.selection.figures import selection_figure
 from invint.selection.history import chance_overlap, overlap, rank_correlation
 from invint.selection.pruning import find_monomials
+from invint.train.store import RunStore
 
 app = Typer()
 app.command()(command)
@@ -56,7 +57,7 @@ def write_run(folder: Path, seed: int = 0, *, counts: tuple[int, ...] = (6, 3)) 
 
 def test_numbers_are_those_at_the_start(tmp_path: Path) -> None:
     start = write_run(tmp_path / "0")
-    history = read_history(tmp_path / "0")
+    history = RunStore(tmp_path / "0").history()
     assert history.start == start
     assert [step.epoch for step in history.steps] == [5, 10]
     assert history.steps[0].numbers == tuple(range(12))
@@ -69,7 +70,7 @@ def test_numbers_are_those_at_the_start(tmp_path: Path) -> None:
 
 def test_ranks_follow_the_scores(tmp_path: Path) -> None:
     write_run(tmp_path / "0")
-    step = read_history(tmp_path / "0").steps[1]
+    step = RunStore(tmp_path / "0").history().steps[1]
     by_score = sorted(zip(step.scores, step.numbers, strict=True), reverse=True)
     assert [step.ranks[number] for _, number in by_score] == [1, 2, 3, 4, 5, 6]
     assert {number for number, rank in step.ranks.items() if rank <= 3} == set(step.kept)
@@ -78,16 +79,16 @@ def test_ranks_follow_the_scores(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_and_resumed_counts_each_step_once(tmp_path: Path) -> None:
     write_run(tmp_path / "0")
     log = tmp_path / "0" / "log.jsonl"
-    whole = read_history(tmp_path / "0")
+    whole = RunStore(tmp_path / "0").history()
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([*lines, lines[2], lines[2][:40]]))
-    assert read_history(tmp_path / "0").steps == whole.steps
+    assert RunStore(tmp_path / "0").history().steps == whole.steps
 
 
 def test_a_run_under_way_shows_the_exponents_of_its_last_step(tmp_path: Path) -> None:
     start = write_run(tmp_path / "0")
     (tmp_path / "0" / "model.safetensors").unlink()
-    history = read_history(tmp_path / "0")
+    history = RunStore(tmp_path / "0").history()
     assert history.trained is None
     torch.testing.assert_close(
         torch.tensor(history.final.exponents),
@@ -97,7 +98,7 @@ def test_a_run_under_way_shows_the_exponents_of_its_last_step(tmp_path: Path) ->
 
 def test_a_run_without_selection_shows_what_it_has(tmp_path: Path) -> None:
     write_run(tmp_path / "0", counts=())
-    history = read_history(tmp_path / "0")
+    history = RunStore(tmp_path / "0").history()
     assert history.steps == ()
     assert history.survivors == tuple(range(12))
     assert history.final == history.start
@@ -110,22 +111,22 @@ def test_a_run_without_selection_says_what_was_drawn(tmp_path: Path) -> None:
     start = write_run(tmp_path / "0", counts=())
     entry = {"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()}
     (tmp_path / "0" / "log.jsonl").write_text(json.dumps(entry) + "\n")
-    history = read_history(tmp_path / "0")
+    history = RunStore(tmp_path / "0").history()
     assert history.start == start
     expected = torch.tensor(start.exponents) + 0.125
     torch.testing.assert_close(torch.tensor(history.final.exponents), expected)
     entry["start"] = {"distances": 3}
     (tmp_path / "0" / "log.jsonl").write_text(json.dumps(entry) + "\n{}\n")
-    with pytest.raises(DataError, match="line 1 is damaged"):
-        read_history(tmp_path / "0")
+    with pytest.raises(DataError, match="a selection in its log is damaged"):
+        RunStore(tmp_path / "0").history()
 
 
 def test_two_selections_at_one_step_both_count(tmp_path: Path) -> None:
     write_run(tmp_path / "0")
     log = tmp_path / "0" / "log.jsonl"
-    apart = read_history(tmp_path / "0").steps
+    apart = RunStore(tmp_path / "0").history().steps
     log.write_text(log.read_text().replace('"step": 100', '"step": 50'))
-    together = read_history(tmp_path / "0").steps
+    together = RunStore(tmp_path / "0").history().steps
     assert [step.kept for step in together] == [step.kept for step in apart]
 
 
@@ -142,7 +143,7 @@ def test_exchanged_monomials_are_shown_with_what_they_are(tmp_path: Path) -> Non
         start=drawn,
     )
     (tmp_path / "log.jsonl").write_text(json.dumps(event) + "\n")
-    history = read_history(tmp_path)
+    history = RunStore(tmp_path).history()
     assert (history.start, history.first) == (drawn, chosen)
     done = CliRunner().invoke(app, [str(tmp_path)])
     best_row = done.stdout.splitlines()[4].split()
@@ -167,7 +168,7 @@ def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
 
     for seed in (0, 1):
         write_run(tmp_path / str(seed), seed)
-    first, second = (read_history(tmp_path / str(seed)) for seed in (0, 1))
+    first, second = (RunStore(tmp_path / str(seed)).history() for seed in (0, 1))
     tables = []
     for history in (first, second):
         table: dict[tuple[float, ...], list[float]] = {}
@@ -197,7 +198,7 @@ def test_the_command_prints_scores_ranks_and_agreement(
     assert lines[1].split() == ["magnitude", "magnitude"]
     assert lines[2].split() == ["exponents", "epoch", "5", "epoch", "10"]
     assert lines[3].split()[-6:] == ["12", "→", "6", "6", "→", "3"]
-    history = read_history(Path(runs[0]))
+    history = RunStore(Path(runs[0])).history()
     shown = [int(line.split()[0]) for line in lines[4:16]]
     assert set(shown[:3]) == set(history.survivors)
     assert sorted(shown) == list(range(12))
@@ -215,12 +216,12 @@ def test_the_command_prints_scores_ranks_and_agreement(
 def test_a_folder_without_monomials_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "log.jsonl").write_text(content)
     with pytest.raises(DataError, match="neither its log nor its model has monomials"):
-        read_history(tmp_path)
+        RunStore(tmp_path).history()
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"log.jsonl: cannot be read; expected the folder of a run"):
-        read_history(tmp_path)
+    with pytest.raises(ConfigError, match=r"log.jsonl: cannot be read; expected the folder"):
+        RunStore(tmp_path).history()
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
@@ -228,23 +229,23 @@ def test_damage_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "0"
     lines = (folder / "log.jsonl").read_text().splitlines(keepends=True)
     (folder / "log.jsonl").write_text("".join([lines[0], "{\n", *lines[1:]]))
-    with pytest.raises(DataError, match=r"log.jsonl: line 2 is damaged"):
-        read_history(folder)
+    with pytest.raises(RunError, match=r"log.jsonl: line 2 is damaged"):
+        RunStore(folder).history()
     (folder / "log.jsonl").write_text("".join([lines[0], lines[2]]))  # the first one is missing
-    with pytest.raises(DataError, match=r"a selection in it is damaged \(KeyError\('start'\)\)"):
-        read_history(folder)
+    with pytest.raises(DataError, match=r"in its log is damaged \(KeyError\('start'\)\)"):
+        RunStore(folder).history()
     (folder / "log.jsonl").write_text("".join(lines[:2]))
     with pytest.raises(DataError, match="the log ends with 6 monomials, the model has 3"):
-        read_history(folder)
+        RunStore(folder).history()
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(DataError, match="not a safetensors file, or only a part of one"):
-        read_history(folder)
+        RunStore(folder).history()
 
 
 def test_runs_of_one_name_are_told_apart_in_a_figure(tmp_path: Path) -> None:
     for folder in ("a/0", "b/0"):
         write_run(tmp_path / folder)
-    figure = selection_figure([read_history(tmp_path / folder) for folder in ("a/0", "b/0")])
+    figure = selection_figure([RunStore(tmp_path / folder).history() for folder in ("a/0", "b/0")])
     titles = [axes.get_title(loc="left") for axes in figure.get_axes()]
     assert "monomials, run 1" in titles
     assert "monomials, run 2" in titles

@@ -8,8 +8,8 @@ from support.tiny_runs import place_in, tiny
 
 from invint.errors import Interrupted, RunError
 from invint.study import pool
-from invint.study.pool import Outcome, carry_out, one_by_one, steps_logged
-from invint.train.store import RunFolder
+from invint.study.pool import Outcome, carry_out, one_by_one
+from invint.train.store import TAIL, RunStore
 
 
 def write_log(folder: Path, *lines: object) -> None:
@@ -18,19 +18,19 @@ def write_log(folder: Path, *lines: object) -> None:
 
 
 def test_the_last_line_of_a_log_says_how_far_a_run_is(tmp_path: Path) -> None:
-    assert steps_logged(tmp_path / "nowhere") == 0
+    assert RunStore(tmp_path / "nowhere").steps_logged() == 0
     write_log(tmp_path / "run", {"epoch": 1.0, "step": 15}, {"event": "selection", "step": 30})
-    assert steps_logged(tmp_path / "run") == 30
+    assert RunStore(tmp_path / "run").steps_logged() == 30
     with (tmp_path / "run" / "log.jsonl").open("a") as file:
         file.write('{"epoch": 3.0, "step": 4')
-    assert steps_logged(tmp_path / "run") == 30
+    assert RunStore(tmp_path / "run").steps_logged() == 30
 
 
 def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
     long = [{"step": step, "scores": [0.5] * 1000} for step in range(50)]
     write_log(tmp_path / "run", *long)
-    assert (tmp_path / "run" / "log.jsonl").stat().st_size > pool.TAIL
-    assert steps_logged(tmp_path / "run") == 49
+    assert (tmp_path / "run" / "log.jsonl").stat().st_size > TAIL
+    assert RunStore(tmp_path / "run").steps_logged() == 49
 
 
 def test_a_finished_run_has_made_all_its_steps(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_only_a_locked_folder_is_waited_for(
 ) -> None:
     monkeypatch.setattr(pool, "PAUSE", 0.0)
     place, cell = place_in(tmp_path), tiny()
-    with RunFolder(place.folder(cell)).locked():
+    with RunStore(place.folder(cell)).locked():
         outcome = carry_out(cell, place)
     assert outcome.at_work
 
@@ -97,7 +97,7 @@ def test_a_run_another_process_works_at_comes_last(
 ) -> None:
     monkeypatch.setattr(pool, "PAUSE", 0.05)
     place, cells, notes = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
-    held = RunFolder(place.folder(cells[0])).locked()
+    held = RunStore(place.folder(cells[0])).locked()
     held.__enter__()
     release = threading.Timer(0.6, held.__exit__, (None, None, None))
     release.start()

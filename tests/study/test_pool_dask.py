@@ -18,7 +18,7 @@ from invint.study import pool
 from invint.study.grid import Cell
 from invint.study.pool import Outcome, Place, on_cluster, one_by_one
 from invint.train import Execution
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 distributed = pytest.importorskip("distributed")
 
@@ -86,7 +86,7 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(client: Any, tmp_
 def test_a_run_that_goes_on_elsewhere_is_waited_for(client: Any, tmp_path: Path) -> None:
     """A coordinator that is started again may meet what its workers have not ended yet."""
     place, cells, notes = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
-    held = RunFolder(place.folder(cells[0])).locked()
+    held = RunStore(place.folder(cells[0])).locked()
     held.__enter__()
     outcomes = on_cluster(cells, place, address=client.scheduler.address, note=notes.append)
     assert next(outcomes).cell == cells[1]

@@ -104,9 +104,9 @@ def test_unfinished_and_damaged_runs_are_left_out_with_a_line(tmp_path: Path) ->
     notes: list[str] = []
     assert [run.folder for run in find_runs([tmp_path], notes)] == [whole]
     assert len(notes) == 3
-    assert "not finished, there is no result.json; run it again to go on" in notes[0]
+    assert "not complete, there is no result.json; run it again to resume" in notes[0]
     assert "predictions.safetensors: damaged" in notes[1]
-    assert "its files are not those of a run (KeyError('recipe'))" in notes[2]
+    assert "result.json: not a result; remove it and start again" in notes[2]
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

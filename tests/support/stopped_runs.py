@@ -10,7 +10,7 @@ import pytest
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.changes import changed
 from invint.train import Callback, Execution, train_run
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 TINY = (
     "data.size=40 model.widths=2,3,4 model.n_fc=6 model.group=C4 train.batch_size=16 "
@@ -64,7 +64,7 @@ class TinyRun:
         self.watch = Noting()
 
     def folder(self, seed: int = 0) -> Path:
-        return RunFolder.of(self.runs, self.recipe, seed).path
+        return RunStore.at(self.runs, self.recipe, seed).path
 
     def train(
         self,

@@ -40,7 +40,7 @@ def test_a_run_goes_on_as_it_began() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"threads": 2}, "run: the run began with threads 3, got 2; leave it out to go on, or"),
+        ({"threads": 2}, "run: the run began with threads 3, got 2; leave it out to resume, or"),
         ({"precision": "bfloat16"}, "began with precision float32, got bfloat16"),
         ({"compile": True}, "began with compile False, got True"),
         ({"deterministic": True}, "began with deterministic False, got True"),

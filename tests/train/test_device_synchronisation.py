@@ -11,8 +11,8 @@ from invint.train import Execution
 from invint.train.device import ProcessGroup
 from invint.train.loop import fit
 from invint.train.run import Run
-from invint.train.setup import Images
-from invint.train.store import RunFolder
+from invint.train.setup import RunData
+from invint.train.store import RunStore
 
 
 @pytest.mark.gpu
@@ -24,7 +24,7 @@ def test_no_step_waits_for_the_device(tmp_path: Path, recipe: str) -> None:
     execution = Execution(device="cuda", compile=False).decided()
     with execution.applied():
         run = Run(
-            chosen, 0, RunFolder(tmp_path), Images.of(chosen, 0, None), execution, ProcessGroup()
+            chosen, 0, RunStore(tmp_path), RunData.of(chosen, 0, None), execution, ProcessGroup()
         )
 
         def steps(numbers: range) -> None:

@@ -1,4 +1,4 @@
-"""Runs in this process: what they write, how they stop, how they go on."""
+"""Runs in this process: what they write, how they stop, how they resume."""
 
 import json
 import os
@@ -215,7 +215,7 @@ def test_a_signal_saves_and_going_on_ends_in_the_same_bits(
     with pytest.raises(Interrupted) as caught:
         stopped.train(after=press)
     assert str(caught.value) == (
-        f"stopped at step 7 of 20; the same command goes on from there ({stopped.folder()})"
+        f"stopped at step 7 of 20; the same command resumes it from there ({stopped.folder()})"
     )
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert stopped.train().began == [7]
@@ -232,7 +232,7 @@ def test_a_second_signal_stops_at_once(tiny: Tiny) -> None:
             os.kill(os.getpid(), signal.SIGINT)
             raise AssertionError
 
-    with pytest.raises(Interrupted, match="stopped at once; the same command goes on from the"):
+    with pytest.raises(Interrupted, match="stopped at once; the same command resumes from the"):
         run.train(after=press)
 
 
@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
     last.write_bytes(content)
     watch = damaged.train()
     problem = "cut off or not a checkpoint" if damage == "cut" else "altered since it was written"
-    assert watch.notes == [f"{last}: {problem}; going on from what was saved before it"]
+    assert watch.notes == [f"{last}: {problem}; resuming from the checkpoint before it"]
     assert watch.began == [7]
     outcome = damaged.outcome()
     assert outcome.pop("damaged-last.safetensors") == bytes(content)
@@ -310,7 +310,7 @@ def test_a_run_of_another_version_is_refused(tiny: Tiny) -> None:
     run.stop(3)
     path = run.folder() / "recipe.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
-    with pytest.raises(RunError, match="format 2, this invint reads 1; go on with the version"):
+    with pytest.raises(RunError, match="format 2, this invint reads 1; resume it with the version"):
         run.train()
 
 
@@ -320,9 +320,9 @@ def test_another_library_or_machine_is_noted(tiny: Tiny) -> None:
     path = run.folder() / "environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"torch": "1.0", "processes": 2}))
     assert run.train().notes == [
-        f"the run began with torch 1.0 and goes on with {torch.__version__}: the last bits may "
+        f"the run began with torch 1.0 and is resumed with {torch.__version__}: the last bits may "
         "differ",
-        "the run began with processes 2 and goes on with 1: the last bits may differ",
+        "the run began with processes 2 and is resumed with 1: the last bits may differ",
     ]
 
 
@@ -390,7 +390,7 @@ def test_digits_are_learned_in_seconds(tmp_path: Path) -> None:
         "train.batch_size=32 train.scale=0.16"
     )
     recipe = changed(find_recipe("digits/local-ws"), choices.split())
-    folder = train_run(recipe, runs=tmp_path, execution=Execution(device="cpu", threads=1))
+    folder = train_run(recipe, runs=tmp_path, execution=Execution(device="cpu", threads=1)).path
     result = json.loads((folder / "result.json").read_text())
     assert result["steps"] == 100
     assert result["error"] < 1 / 3

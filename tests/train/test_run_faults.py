@@ -125,7 +125,7 @@ def test_memory_that_runs_out_is_one_line(tmp_path: Path) -> None:
     assert len(lines) == 1
     assert lines[0].startswith("invint: ")
     assert lines[0].endswith(
-        "the step needs more memory than this machine has; the last checkpoint is kept: go on with "
+        "the step needs more memory than this machine has; the last checkpoint is kept: use "
         "--set train.accumulate=2 (or more), which starts a run of its own, or free memory"
     )
 
@@ -136,7 +136,7 @@ def test_a_second_process_says_so_and_leaves(tmp_path: Path) -> None:
     folder = wait_for(tmp_path, first)
     assert finish(start(*arguments)) == (
         2,
-        [f"invint: {folder}: another process is at work on this run; wait for it or stop it"],
+        [f"invint: {folder}: another process is working on this run; wait for it or stop it"],
     )
     first.kill()
     first.communicate()
@@ -152,7 +152,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert status == 130
     assert len(lines) == 1
     assert lines[0].startswith("invint: stopped at step ")
-    assert lines[0].endswith(f"of 20; the same command goes on from there ({folder})")
+    assert lines[0].endswith(f"of 20; the same command resumes it from there ({folder})")
     assert finish(start(*arguments)) == (0, [])
     assert (folder / "result.json").exists()
 

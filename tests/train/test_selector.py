@@ -10,11 +10,13 @@ from safetensors.torch import load_file
 
 from invint.export import load_model
 from invint.nn import Monomials
-from invint.selection import find_monomials, prune, read_history
+from invint.selection import find_monomials, prune
 from invint.selection.pruning import first_dense
-from invint.train import selector as selecting
+from invint.train import run as running
 from invint.train.device import ProcessGroup
-from invint.train.selector import Selector
+from invint.train.run import Run
+from invint.train.selector import Selection
+from invint.train.store import RunStore
 
 if TYPE_CHECKING:
     from support.stopped_runs import TinyRun
@@ -76,7 +78,7 @@ def test_survivors_keep_exponents_columns_and_moments(
             assert old.any()
         seen.append(kept)
 
-    monkeypatch.setattr(selecting, "prune", watched)
+    monkeypatch.setattr(running, "prune", watched)
     run = tiny("digits/monomials", *PRUNED)
     events = [entry for entry in run.train().entries if "event" in entry]
     assert [entry["kept"] for entry in events] == seen
@@ -98,7 +100,7 @@ def test_a_pruned_network_is_as_small_as_one_that_never_had_more(tiny: Tiny) -> 
 def test_exponents_at_the_start_are_those_drawn(tiny: Tiny, name: str) -> None:
     run = tiny(name, *CASES[name], "train.lr=0.05")
     run.train()
-    history = read_history(run.folder())
+    history = RunStore(run.folder()).history()
     drawn = torch.tensor(history.start.exponents)
     assert ((drawn >= 0) & (drawn < 1)).all()
     model = load_file(run.folder() / "model.safetensors")
@@ -107,7 +109,7 @@ def test_exponents_at_the_start_are_those_drawn(tiny: Tiny, name: str) -> None:
     assert not torch.equal(torch.tensor(history.start.keep(history.survivors).exponents), trained)
     other = tiny(name, *CASES[name], "train.lr=0.01")  # what is drawn depends on the seed alone
     other.train()
-    assert read_history(other.folder()).start == history.start
+    assert RunStore(other.folder()).history().start == history.start
 
 
 def test_what_least_squares_chose_is_what_is_shown_and_trained(tiny: Tiny) -> None:
@@ -116,7 +118,7 @@ def test_what_least_squares_chose_is_what_is_shown_and_trained(tiny: Tiny) -> No
     (event,) = [entry for entry in entries if "event" in entry]
     assert event["accepted"] <= event["tried"] <= 12
     assert event["objective"][1] <= event["objective"][0]
-    history = read_history(run.folder())
+    history = RunStore(run.folder()).history()
     assert history.first == Monomials.from_dict(event["monomials"])
     assert history.start == Monomials.from_dict(event["start"])
     assert history.final.distances == history.first.distances
@@ -138,7 +140,7 @@ def test_the_learning_rate_starts_anew_with_the_exchanged_monomials(tiny: Tiny) 
 def test_selections_that_fall_on_one_step_are_all_shown(tiny: Tiny) -> None:
     run = tiny("digits/monomials", "selection.start=6", "selection.steps=[[0.1,4],[0.15,2]]")
     run.train()
-    history = read_history(run.folder())
+    history = RunStore(run.folder()).history()
     assert [(step.step, len(step.kept)) for step in history.steps] == [(0, 4), (0, 2)]
 
 
@@ -177,9 +179,9 @@ def test_all_processes_take_the_choice_of_the_one_that_leads(
     """Their running statistics differ, and with them what each of them would choose."""
 
     def other(_: ProcessGroup, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return torch.arange(len(value), 0.0, -1)
-        return replace(value, monomials=value.monomials.keep([1, 0]))
+        if value.exchanged is None:
+            return replace(value, kept=tuple(range(len(value.kept))))
+        return replace(value, exchanged=value.exchanged.keep([1, 0]))
 
     monkeypatch.setattr(ProcessGroup, "from_main", other)
     run = tiny(name, *CASES[name])
@@ -196,18 +198,17 @@ def test_least_squares_keeps_what_was_learned_without_monomials(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    exchange = Selector._exchange
+    apply = Run.apply
 
-    def watched(selector: Selector, run: Any) -> dict[str, Any]:
+    def watched(run: Run, selection: Selection) -> None:
         before = {key: value.clone() for key, value in run.network.features.state_dict().items()}
-        entry = exchange(selector, run)
+        apply(run, selection)
         after = run.network.features.state_dict()
         assert before.keys() == after.keys()
         assert all(torch.equal(value, after[key]) for key, value in before.items())
         assert not run.optimizer.state
-        seen.append(entry)
-        return entry
+        seen.append(selection)
 
-    monkeypatch.setattr(Selector, "_exchange", watched)
+    monkeypatch.setattr(Run, "apply", watched)
     tiny("digits/monomials-lse", *EXCHANGED).train()
     assert len(seen) == 1

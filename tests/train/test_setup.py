@@ -9,7 +9,7 @@ from invint.errors import ConfigError
 from invint.recipes import find_recipe
 from invint.recipes.changes import changed
 from invint.recipes.recipe import DataChoice
-from invint.train.setup import Images, chosen_data
+from invint.train.setup import RunData
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_options_of_a_folder_are_choices_of_a_recipe(pictures: Path) -> None:
     told = [f"data.name=folder:{pictures}", "data.skip_bad=true", "data.side=16"]
     recipe = changed(find_recipe("digits/cnn"), [*told, "data.test_share=0.5"])
-    images = Images.of(recipe, 0, None)
+    images = RunData.of(recipe, 0, None)
     assert images.dataset.image_shape == (1, 16, 16)
     assert (len(images.dataset.train), len(images.dataset.test)) == (10, 10)
-    choice = chosen_data({"data": {**vars(recipe.data), "augment": ["rotate"]}})
+    choice = DataChoice.of({"data": {**vars(recipe.data), "augment": ["rotate"]}})
     expected = DataChoice(name=f"folder:{pictures}", skip_bad=True, side=16, test_share=0.5)
     assert choice == expected
 
 
 def test_runs_from_before_an_option_was_known_have_its_default() -> None:
-    assert chosen_data({"data": {"name": "mnist", "size": 5}}) == DataChoice(name="mnist")
+    assert DataChoice.of({"data": {"name": "mnist", "size": 5}}) == DataChoice(name="mnist")
 
 
 def test_the_options_of_a_folder_are_refused_for_other_sets() -> None:
     recipe = changed(find_recipe("digits/cnn"), ["data.side=16"])
     with pytest.raises(ConfigError, match="digits: side is for folder:PATH"):
-        Images.of(recipe, 0, None)
+        RunData.of(recipe, 0, None)

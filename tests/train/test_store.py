@@ -1,4 +1,3 @@
-import fcntl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,34 +7,35 @@ import pytest
 
 from invint.errors import RunError
 from invint.recipes import find_recipe
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 
 def test_a_folder_is_named_by_recipe_choices_and_seed() -> None:
     recipe = find_recipe("digits/cnn")
-    path = RunFolder.of(Path("runs"), recipe, 7).path
+    path = RunStore.at(Path("runs"), recipe, 7).path
     assert path == Path("runs") / "digits" / "cnn" / recipe.hash / "7"
 
 
 def test_a_log_is_cut_to_the_lines_a_checkpoint_knew(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.log_lines() == []
+    folder = RunStore(tmp_path)
+    assert folder.log() == []
     for step in range(4):
-        folder.log({"step": step})
+        folder.append({"step": step})
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"step": 4')  # killed while it was written
-    assert len(folder.log_lines()) == 4
+    assert folder.count_log_lines() == 4
+    assert folder.log()[-1] == {"step": 3}
     folder.cut_log(2)
-    folder.log({"step": 2})
+    folder.append({"step": 2})
     assert (tmp_path / "log.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n{"step": 2}\n'
 
 
 def test_a_locked_folder_is_left_alone_until_it_is_free(tmp_path: Path) -> None:
-    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    first, second = RunStore(tmp_path / "run"), RunStore(tmp_path / "run")
     with first.locked():
         draft = first.path / ".log.jsonl.abcdef"
         draft.touch()
-        with pytest.raises(RunError, match="another process is at work on this run"):
+        with pytest.raises(RunError, match="another process is working on this run"):
             second.locked().__enter__()
         assert draft.exists()
     with second.locked():
@@ -48,16 +48,16 @@ def everything_below(folder: Path) -> list[str]:
 
 def test_a_lock_under_which_nothing_was_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    with RunFolder(tmp_path / "runs" / "a" / "b").locked():
+    with RunStore(tmp_path / "runs" / "a" / "b").locked():
         assert everything_below(tmp_path) == ["runs", "runs/a", "runs/a/b", "runs/a/b/lock"]
     assert everything_below(tmp_path) == ["runs"]
-    with RunFolder(tmp_path / "runs" / "a" / "b").locked():
+    with RunStore(tmp_path / "runs" / "a" / "b").locked():
         (tmp_path / "runs" / "a" / "c").mkdir()
     assert everything_below(tmp_path) == ["runs", "runs/a", "runs/a/c"]
 
 
 def test_a_lock_under_which_something_was_written_stays(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunStore(tmp_path / "run")
     for _ in range(2):
         with folder.locked():
             folder.write("recipe.json", {})
@@ -68,7 +68,8 @@ def test_a_lock_that_is_removed_before_it_is_got_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that had it was refused; both are at the same moment between two calls."""
-    folder, lock = RunFolder(tmp_path / "run"), fcntl.flock
+    fcntl = pytest.importorskip("fcntl")
+    folder, lock = RunStore(tmp_path / "run"), fcntl.flock
     before = folder.locked()
     before.__enter__()
 
@@ -81,8 +82,8 @@ def test_a_lock_that_is_removed_before_it_is_got_is_made_anew(
     monkeypatch.setattr(fcntl, "flock", late)
     with folder.locked():
         assert everything_below(tmp_path) == ["run", "run/lock"]
-        with pytest.raises(RunError, match="another process is at work"):
-            RunFolder(folder.path).locked().__enter__()
+        with pytest.raises(RunError, match="another process is working"):
+            RunStore(folder.path).locked().__enter__()
 
 
 def test_only_one_at_a_time_has_a_lock_that_comes_and_goes(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_only_one_at_a_time_has_a_lock_that_comes_and_goes(tmp_path: Path) -> No
     def come_and_go(number: int) -> None:
         for _ in range(150):
             try:
-                with RunFolder(tmp_path / "some" / "run").locked():
+                with RunStore(tmp_path / "some" / "run").locked():
                     assert inside.acquire(blocking=False)
                     entered.append(number)
                     inside.release()
@@ -112,15 +113,15 @@ def test_a_folder_that_cannot_be_made_is_not_tried_for_ever(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     with pytest.raises(FileNotFoundError):
-        RunFolder(Path("runs")).locked().__enter__()
+        RunStore(Path("runs")).locked().__enter__()
 
 
 def test_what_is_not_there_is_nothing_and_what_is_no_json_is_explained(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunStore(tmp_path)
     assert folder.read("recipe.json") is None
     assert folder.result is None
     folder.write("result.json", {"error": 0.5})
     assert folder.result == {"error": 0.5}
     (tmp_path / "recipe.json").write_text("{")
-    with pytest.raises(RunError, match=r"recipe.json: not JSON; remove the file and start"):
+    with pytest.raises(RunError, match=r"recipe.json: damaged, it is not JSON; remove the file"):
         folder.read("recipe.json")

@@ -13,7 +13,7 @@ from invint.train.store import (
     LAST,
     PREVIOUS,
     Checkpoint,
-    latest_checkpoint,
+    RunStore,
     load_optimizer,
     optimizer_tensors,
     read_checkpoint,
@@ -56,7 +56,7 @@ def test_a_cut_off_checkpoint_is_noticed_wherever_it_is_cut(tmp_path: Path) -> N
     content = (tmp_path / LAST).read_bytes()
     for length in [0, 1, 7, 8, 9, 50, len(content) // 2, len(content) - 1]:
         (tmp_path / LAST).write_bytes(content[:length])
-        found, problems = latest_checkpoint(tmp_path)
+        found, problems = RunStore(tmp_path).latest_checkpoint()
         assert found is not None
         assert found.facts["step"] == 1
         path = tmp_path / LAST
@@ -71,7 +71,7 @@ def test_a_checkpoint_with_any_byte_altered_is_noticed(tmp_path: Path) -> None:
         altered = bytearray(content)
         altered[place] ^= 0x11
         (tmp_path / LAST).write_bytes(altered)
-        found, problems = latest_checkpoint(tmp_path)
+        found, problems = RunStore(tmp_path).latest_checkpoint()
         assert found is not None
         assert found.facts["step"] == 1, place
         assert list(problems) == [tmp_path / LAST]
@@ -80,7 +80,7 @@ def test_a_checkpoint_with_any_byte_altered_is_noticed(tmp_path: Path) -> None:
 def test_two_bad_checkpoints_leave_none(tmp_path: Path) -> None:
     (tmp_path / LAST).write_bytes(b"")
     (tmp_path / PREVIOUS).write_bytes(save({"weight": torch.zeros(3)}))
-    found, problems = latest_checkpoint(tmp_path)
+    found, problems = RunStore(tmp_path).latest_checkpoint()
     assert found is None
     assert [text.partition(": ")[2] for text in problems.values()] == [
         "cut off or not a checkpoint",
@@ -89,7 +89,7 @@ def test_two_bad_checkpoints_leave_none(tmp_path: Path) -> None:
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    assert latest_checkpoint(tmp_path) == (None, {})
+    assert RunStore(tmp_path).latest_checkpoint() == (None, {})
 
 
 def test_a_kill_between_the_two_renames_leaves_the_one_before(
@@ -108,7 +108,7 @@ def test_a_kill_between_the_two_renames_leaves_the_one_before(
     with pytest.raises(KeyboardInterrupt):
         example(3).write(tmp_path)
     monkeypatch.undo()
-    found, problems = latest_checkpoint(tmp_path)
+    found, problems = RunStore(tmp_path).latest_checkpoint()
     assert found is not None
     assert (found.facts["step"], problems) == (2, {})
     example(4).write(tmp_path)
@@ -121,8 +121,8 @@ def test_a_checkpoint_of_another_version_is_refused_not_replaced(
     monkeypatch.setattr(module, "CHECKPOINT_FORMAT", 9)
     example().write(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match="format version 9, this invint reads 1; go on with"):
-        latest_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match="format version 9, this invint reads 1; resume with"):
+        RunStore(tmp_path).latest_checkpoint()
 
 
 def test_a_missing_file_is_a_run_error(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def train(  # noqa: PLR0913
     pictures = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
     assignments = [f"data.{name}={value}" for name, value in pictures.items()] + (assignments or [])
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
-    folder = train_run(
+    store = train_run(
         chosen,
         seed=seed,
         runs=runs,
@@ -89,7 +89,7 @@ def train(  # noqa: PLR0913
         callback=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard) if leads else None,
     )
     if leads and not as_json:
-        show_result(json.loads((folder / "result.json").read_text()), folder)
+        show_result(store.result or {}, store.path)
 
 
 def chosen_recipe(
@@ -141,12 +141,11 @@ def evaluate(
     """Count the wrong answers of a network on the test images, class by class."""
     from invint.export import load_model
     from invint.predict import evaluate_model, model_file
-    from invint.train.run import describe
 
     path = model_file(source)
     model = load_model(path)
     dataset = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir)
-    values = describe(evaluate_model(model, dataset.test), model.card.class_names)
+    values = evaluate_model(model, dataset.test).to_dict(model.card.class_names)
     if as_json:
         print(json.dumps({"source": str(path), "data": dataset.name, **values}))
         return
@@ -226,7 +225,8 @@ def audit(  # noqa: PLR0913
     from invint.audit import audit_model
     from invint.data.batches import scaled
     from invint.export import load_model
-    from invint.predict import model_file, recipe_name
+    from invint.predict import model_file
+    from invint.train.store import RunStore
 
     if not 0 < every <= 360:
         raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
@@ -244,7 +244,7 @@ def audit(  # noqa: PLR0913
     measured = audit_model(
         model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
     )
-    result = replace(measured, name=recipe_name(source) or measured.name)
+    result = replace(measured, name=RunStore(Path(source)).recipe_name or measured.name)
     if out is not None:
         (result.save if out.suffix == ".json" else result.draw)(out)
     print(result.table())
@@ -282,23 +282,11 @@ def _data_for(
     """Return the data set asked for, or that of the run, if the network was made for such."""
     from invint.cli.terminal.progress import loaded
     from invint.predict import check_fit
+    from invint.train.store import RunStore
 
-    choice = _data_of(source) if data is None else DataChoice(name=data)
+    choice = RunStore(Path(source)).data_choice if data is None else DataChoice(name=data)
     if data is not None and data.startswith("folder:"):
         choice = replace(choice, side=model.card.image_size[0])
     dataset = loaded(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
     check_fit(model, dataset, source)
     return dataset
-
-
-def _data_of(source: str) -> DataChoice:
-    from invint.train.setup import chosen_data
-    from invint.train.store import RunFolder
-
-    recipe = RunFolder(Path(source)).read("recipe.json")
-    if recipe is None:
-        raise ConfigError(f"{source}: a file does not say its data set; give --data NAME")
-    try:
-        return chosen_data(recipe["choices"])
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{source}/recipe.json: not a recipe of a run ({error!r})") from error

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from invint.errors import ConfigError
-from invint.recipes.schedule import Pace
+from invint.recipes.schedule import Schedule
 
 RANGES: dict[str, tuple[float, float]] = {  # beyond these no network is trained, only time lost
     "data.validation": (0, 0.99),
@@ -61,6 +63,13 @@ class DataChoice:
         kind, _, path = self.name.partition(":")
         if path and kind in ("folder", "arrays"):
             object.__setattr__(self, "name", f"{kind}:{_absolute(path)}")
+
+    @classmethod
+    def of(cls, choices: Mapping[str, Any]) -> "DataChoice":
+        """Return the data set alone, from the choices of a run."""
+        data = choices["data"]
+        names = ("name", "skip_bad", "side", "test_share")
+        return cls(**{name: data[name] for name in names if name in data})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,9 +210,9 @@ class Recipe:
         text = json.dumps(_floats(self.choices), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def pace(self, images: int) -> Pace:
+    def schedule(self, images: int) -> Schedule:
         """Return the clock of a run, where the full training set has so many images."""
-        return Pace(
+        return Schedule(
             images=images,
             batch_size=self.train.batch_size,
             epochs=self.train.epochs + self.selection.pretrain,

@@ -7,7 +7,7 @@ from invint.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class Schedule:
     """The clock of a run. An epoch is a pass over the *full* training set, whatever is used of it.
 
     A run on 100 of 12,000 images thus takes the same steps as one on all of them.
@@ -27,7 +27,7 @@ class Pace:
     def __post_init__(self) -> None:
         if min(self.images, self.batch_size, self.epochs) <= 0 or not 0 < self.scale <= 1:
             raise ConfigError(
-                "Pace: images, batch size and epochs must be positive and the scale in (0, 1], "
+                "Schedule: images, batch size and epochs must be positive and the scale in (0, 1], "
                 f"got {self.images}, {self.batch_size}, {self.epochs} and {self.scale}"
             )
 

@@ -2,50 +2,32 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from invint import export
-from invint.audit import Audit, audit_model
+from invint.audit import audit_model
 from invint.data.batches import scaled
 from invint.data.dataset import Dataset, Split
 from invint.errors import ConfigError
+from invint.export import load_model
 from invint.groups import Group
 from invint.models.networks import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
 from invint.recipes.recipe import DataChoice
-from invint.study.records import RunRecord
-from invint.train.setup import chosen_data
+from invint.study.records import RunRecord, accuracy_by_angle
+from invint.train.store import RunStore
 
 Loader = Callable[[DataChoice], Dataset]
 IMAGES = 200  # turned through the circle, at most
-WEIGHTS = "model.safetensors"
-TURNS = "turns.json"
 
 
-def load_network(run: RunRecord) -> Network:
-    """Return the trained network of a run.
-
-    Raises:
-        ConfigError: Its file is gone or damaged.
-    """
-    path = weights_of(run)
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
-    try:
-        return export.load_network(path)[0]
-    except ConfigError as error:
-        raise ConfigError(f"{path}: damaged, or not the network of a run ({error})") from error
-
-
-def weights_of(run: RunRecord) -> Path:
-    """Return where the trained network of a run is, unless the run is known from a record only."""
+def store_of(run: RunRecord) -> RunStore:
+    """Return the store of a run, unless the run is known from a record only."""
     if run.folder is None:
         raise ConfigError(f"{run.recipe}: read from a record, which holds no network")
-    return run.folder / WEIGHTS
+    return RunStore(run.folder)
 
 
 def turning_filter(network: Network) -> tuple[Group, Tensor] | None:
@@ -76,7 +58,7 @@ def load_test_images(run: RunRecord, load: Loader) -> Split:
     Raises:
         InvintError: They are not there, or others.
     """
-    dataset = load(chosen_data(run.choices))
+    dataset = load(DataChoice.of(run.choices))
     if dataset.fingerprint != run.fingerprint:
         raise ConfigError(
             f"the data set {run.data!r} is not the one of the runs (fingerprint "
@@ -93,20 +75,10 @@ def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ..
     """
     if run.turns:
         return run.turns
-    if run.folder is None:
-        raise ConfigError(f"{run.recipe}: read from a record, in which no angles were measured")
+    store = store_of(run)
     images = load_test_images(run, load)
     chosen = torch.linspace(0, len(images) - 1, min(IMAGES, len(images))).long()
-    part = images[chosen]
-    audit = audit_model(
-        export.load_model(run.folder / WEIGHTS), scaled(part.images), part.labels, border="disc"
-    )
-    _keep(replace(audit, name=run.recipe), run.folder / TURNS)
-    return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns)
-
-
-def _keep(audit: Audit, path: Path) -> None:
-    try:
-        audit.save(path)
-    except OSError:
-        return  # a folder one may only read: measured again next time
+    some = images[chosen]
+    audit = audit_model(load_model(store.model), scaled(some.images), some.labels, border="disc")
+    store.write_turns(replace(audit, name=run.recipe))
+    return accuracy_by_angle(audit)

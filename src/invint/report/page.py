@@ -18,9 +18,9 @@ from invint.report.networks import (
     IMAGES,
     Loader,
     learned_monomials,
-    load_network,
     load_test_images,
     measure_turns,
+    store_of,
     turning_filter,
 )
 from invint.report.pictures import (
@@ -32,7 +32,7 @@ from invint.report.pictures import (
 )
 from invint.study.records import RunRecord, check_alike
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
-from invint.train.setup import load_chosen
+from invint.train.setup import load_data
 
 
 @dataclass
@@ -79,7 +79,7 @@ def write_report(
         path: Where the page goes.
         title: Its title.
         data_dir: Where data sets lie; by default where `load_dataset` looks.
-        load: Takes the choice of a data set to the set; by default `load_chosen`.
+        load: Takes the choice of a data set to the set; by default `load_data`.
         notes: Lines to say beside the summary, as on runs left out.
         advice: Headings with their paragraphs, shown first; the first one stands out.
 
@@ -93,7 +93,7 @@ def write_report(
         raise ConfigError("no finished run to report on; `invint train` makes some")
     check_alike(runs)
     series = series_of(ordered_recipes(runs))
-    loader = _remembering(load or partial(load_chosen, data_dir=data_dir))
+    loader = _remembering(load or partial(load_data, data_dir=data_dir))
     names = sorted({run.data for run in runs})
     tables = [make_table(runs, data=name) for name in names]
     groups = [[run for run in runs if run.data == name] for name in names]
@@ -191,7 +191,7 @@ def _networks(
     for runs, own in _largest(groups, series):
         run = runs[0]
         try:
-            network = load_network(run)
+            network = store_of(run).network()
         except InvintError as error:
             filters.miss(error)
             continue

@@ -5,7 +5,7 @@ What a run does with them, and when, is not here.
 
 from invint.selection.history import History as History
 from invint.selection.history import SelectionStep as SelectionStep
-from invint.selection.history import read_history as read_history
+from invint.selection.history import history_of as history_of
 from invint.selection.history import selection_event as selection_event
 from invint.selection.least_squares import Exchange as Exchange
 from invint.selection.least_squares import exchange as exchange

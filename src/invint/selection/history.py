@@ -1,6 +1,5 @@
-"""What a run wrote down about its selection, and reading it again."""
+"""What a run logged about its selection, and how much several runs agree."""
 
-import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -108,14 +107,18 @@ def selection_event(
     return event if start is None else event | {"start": start.to_dict()}
 
 
-def read_history(run: Path) -> History:
-    """Read the selection of a run from its folder, complete or not.
+def history_of(run: Path, log: Sequence[dict[str, Any]], trained: Monomials | None) -> History:
+    """Return the selection of a run, complete or not.
 
     Args:
-        run: Folder of the run, with `log.jsonl`, and `model.safetensors` when it is complete.
+        run: Folder of the run.
+        log: The lines of its log.
+        trained: The monomials of the final network, if there is one.
     """
-    events, drawn = _events(run)
-    trained = _trained(run)
+    try:
+        events, drawn = _events(log)
+    except (ConfigError, KeyError, TypeError) as error:
+        raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
     if not events:
         if drawn is not None:
             return History(run, drawn, (), trained)
@@ -129,7 +132,7 @@ def read_history(run: Path) -> History:
         start = Monomials.from_dict(events[0]["start"])
         steps = _steps(events, len(start))
     except (ConfigError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run / 'log.jsonl'}: a selection in it is damaged ({error!r})") from error
+        raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
     if trained is not None and len(trained) != len(steps[-1].kept):
         raise DataError(
             f"{run}: the log ends with {len(steps[-1].kept)} monomials, the model has "
@@ -138,25 +141,15 @@ def read_history(run: Path) -> History:
     return History(run, start, steps, trained)
 
 
-def _events(run: Path) -> tuple[list[dict[str, Any]], Monomials | None]:
-    """Return the selections of the log, of those done twice the later; and monomials kept."""
-    path = run / "log.jsonl"
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read; expected the folder of a run") from error
+def _events(log: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], Monomials | None]:
+    """Return the selections, the later one of those done twice; and monomials kept as drawn."""
     events: dict[tuple[int, int], dict[str, Any]] = {}  # one step may hold several
     drawn = None
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            if entry.get("event") == "selection":
-                events[entry["step"], -len(entry["scores"])] = entry
-            elif entry.get("event") == "monomials":
-                drawn = Monomials.from_dict(entry["start"])
-        except (ConfigError, ValueError, TypeError, AttributeError, KeyError) as error:
-            if number < len(lines):  # the last may have been cut by a kill
-                raise DataError(f"{path}: line {number} is damaged") from error
+    for entry in log:
+        if entry.get("event") == "selection":
+            events[entry["step"], -len(entry["scores"])] = entry
+        elif entry.get("event") == "monomials":
+            drawn = Monomials.from_dict(entry["start"])
     return [events[step] for step in sorted(events)], drawn
 
 
@@ -175,9 +168,8 @@ def _steps(events: Sequence[dict[str, Any]], count: int) -> tuple[SelectionStep,
     return tuple(steps)
 
 
-def _trained(run: Path) -> Monomials | None:
-    """Return the monomials among the tensors of the final network, if it has any."""
-    path = run / "model.safetensors"
+def trained_monomials(path: Path) -> Monomials | None:
+    """Return the monomials among the tensors of a network's file, if it has any."""
     if not path.is_file():
         return None
     try:

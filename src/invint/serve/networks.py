@@ -12,7 +12,8 @@ from torch import Tensor
 from invint.errors import ConfigError
 from invint.export import LoadedModel, ModelCard, load_model, load_network
 from invint.export.files import example_images, exportable
-from invint.predict import model_file, recipe_name
+from invint.predict import model_file
+from invint.train.store import RunStore
 
 CHUNK = 24  # images computed at once, so that memory does not grow with what is asked
 ANGLES = (120, 72, 36, 24, 12)  # how finely a circle is looked at, as speed allows
@@ -88,7 +89,7 @@ def _open_network(path: Path) -> ServedNetwork:
             f"network takes {loaded.card.in_channels} x {height} x {width}"
         )
     run = folded(file, loaded) if file.suffix == ".safetensors" else loaded
-    title = recipe_name(path) or loaded.card.title or path.stem
+    title = RunStore(path).recipe_name or loaded.card.title or path.stem
     return ServedNetwork(title, loaded.card, run)
 
 

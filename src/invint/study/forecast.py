@@ -16,9 +16,9 @@ from invint.study.pool import Place
 from invint.train import Execution
 from invint.train.device import ProcessGroup
 from invint.train.loop import fit
-from invint.train.run import EVALUATION_BATCH, Run, test_logits
-from invint.train.setup import Images
-from invint.train.store import RunFolder
+from invint.train.run import EVALUATION_BATCH, Run
+from invint.train.setup import RunData
+from invint.train.store import RunStore
 
 WARM_UP = 2  # steps that are not counted: caches, compilation
 ENOUGH = 1.0  # seconds of steps that are counted, at least one step
@@ -125,7 +125,7 @@ def measured(recipe: Recipe, place: Place, *, threads: int | None = None) -> Spe
     wanted = place.execution
     execution = replace(wanted, threads=wanted.threads or threads).decided()
     with execution.applied():
-        images = Images.of(recipe, 0, place.data_dir)
+        images = RunData.of(recipe, 0, place.data_dir)
         if not execution.compile and recipe.train.batch_size > FEW:
             part = _speed(recipe, images, execution, batch=FEW, tests=FEW)
             if part.step > LONG:
@@ -135,13 +135,13 @@ def measured(recipe: Recipe, place: Place, *, threads: int | None = None) -> Spe
 
 
 def _speed(
-    recipe: Recipe, images: Images, execution: Execution, *, batch: int, tests: int
+    recipe: Recipe, images: RunData, execution: Execution, *, batch: int, tests: int
 ) -> Speed:
     """Measure batches of a size, and multiply."""
     smaller = replace(recipe, train=replace(recipe.train, batch_size=batch))
     turns = recipe.data.test_turns
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(smaller, 0, RunFolder(Path(folder)), images, execution, ProcessGroup())
+        run = Run(smaller, 0, RunStore(Path(folder)), images, execution, ProcessGroup())
         return Speed(
             step=_seconds_per_step(run) * recipe.train.batch_size / batch,
             image=_seconds_per_image(run, tests),
@@ -172,13 +172,13 @@ def _seconds_per_step(run: Run) -> float:
 
 
 def _seconds_per_image(run: Run, tests: int) -> float:
-    part = run.images.dataset.test
+    part = run.data.dataset.test
     few = part[torch.arange(min(len(part), tests))]
-    dataset = replace(run.images.dataset, test=few)
-    run.images = replace(run.images, dataset=dataset)
-    test_logits(run, run.network, turns=1)
+    dataset = replace(run.data.dataset, test=few)
+    run.data = replace(run.data, dataset=dataset)
+    run.test_logits(run.network, turns=1)
     began = time.perf_counter()
-    test_logits(run, run.network, turns=1)
+    run.test_logits(run.network, turns=1)
     return (time.perf_counter() - began) / len(few)
 
 

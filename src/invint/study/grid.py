@@ -106,7 +106,7 @@ class Cell:
     @property
     def steps(self) -> int:
         """Steps of the whole run."""
-        return self.recipe.pace(self.images).steps
+        return self.recipe.schedule(self.images).steps
 
     @property
     def size(self) -> int:

@@ -1,6 +1,5 @@
 """Carrying out the runs of a study: where, in which order, and one after the other."""
 
-import json
 import logging
 import multiprocessing
 import os
@@ -27,14 +26,12 @@ from invint.errors import (
     RunLockedError,
     require_extra,
 )
-from invint.files import write_atomically
 from invint.study.grid import Cell
 from invint.train import Callback, Execution, train_run
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 PAUSE = 2.0  # seconds before a run is tried again that another process is at work on
 LOSSES = 3  # processes that may be lost over one run
-TAIL = 1 << 16  # bytes of a log that hold its last line, however many monomials are in it
 
 Note = Callable[[str], None]
 
@@ -57,7 +54,7 @@ class Place:
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of a run."""
-        return RunFolder.of(self.runs, cell.recipe, cell.seed).path
+        return RunStore.at(self.runs, cell.recipe, cell.seed).path
 
     def unfinished(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the runs that have no result yet."""
@@ -67,11 +64,11 @@ class Place:
         """Return how many steps of a run are done, as far as its log says."""
         if self._finished(cell):
             return cell.steps
-        return min(steps_logged(self.folder(cell)), cell.steps)
+        return min(RunStore(self.folder(cell)).steps_logged(), cell.steps)
 
     def has_result(self, cell: Cell) -> bool:
         """Return whether the folder of a run has its result."""
-        return (self.folder(cell) / "result.json").exists()
+        return RunStore(self.folder(cell)).is_complete
 
     def _finished(self, cell: Cell) -> bool:
         return (cell.recipe.hash, cell.seed) in self.known or self.has_result(cell)
@@ -145,7 +142,7 @@ def carry_out(cell: Cell, place: Place, callback: Callback | None = None) -> Out
             execution=place.execution,
             callback=callback,
         )
-        result = RunFolder(folder).result or {}
+        result = RunStore(folder).result or {}
     except Interrupted:
         raise
     except RunLockedError as error:
@@ -180,27 +177,9 @@ def one_by_one(
             yield outcome
 
 
-def steps_logged(folder: Path) -> int:
-    """Return the step of the last whole line of a run's log; 0 if there is none."""
-    try:
-        with (folder / "log.jsonl").open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return 0
-    for line in reversed(lines):
-        try:
-            return int(json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return 0
-
-
 def _unexpected(error: Exception, folder: Path) -> str:
     """Keep the traceback of an error that is not ours, and return a line about it."""
-    kept = folder / "problem.txt"
-    write_atomically(kept, "".join(traceback.format_exception(error)))
+    kept = RunStore(folder).write_problem("".join(traceback.format_exception(error)))
     return f"{type(error).__name__}: {error} (the traceback is in {kept})"
 
 

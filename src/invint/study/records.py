@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from invint.audit import Audit
 from invint.errors import ConfigError, InvintError, RunError
 from invint.files import write_atomically
+from invint.train.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class RunRecord:
         fingerprint: Hash of the set.
         error: On test images.
         averaged_error: With predictions averaged over rotated copies, if the recipe has it.
+        validation_error: Of the last weights, if the recipe holds out validation images.
         cross_entropy: On test images.
         per_class: Error by class.
         parameters: Of the network.
@@ -90,6 +93,7 @@ class RunRecord:
     fingerprint: str
     error: float
     averaged_error: float | None = None
+    validation_error: float | None = None
     cross_entropy: float
     per_class: tuple[ClassError, ...] = ()
     parameters: int
@@ -156,25 +160,7 @@ BINS = 15  # of confidence, for the calibration
 
 def read_predictions(run: RunRecord) -> tuple[Tensor, Tensor] | None:
     """Return logits `(n, classes)` and labels of the test images, if they are still there."""
-    return None if run.folder is None else predictions_at(run.folder / "predictions.safetensors")
-
-
-def predictions_at(path: Path) -> tuple[Tensor, Tensor] | None:
-    """Read a file of logits and labels; none where there is no file."""
-    if not path.is_file():
-        return None
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(path)
-        logits, labels = tensors["logits"].float(), tensors["labels"].long()
-    except (SafetensorError, KeyError, OSError) as error:
-        raise RunError(f"{path}: damaged ({error})") from error
-    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
-        shapes = tuple(logits.shape), tuple(labels.shape)
-        raise RunError(f"{path}: expected logits (n, classes) and n labels, got {shapes}")
-    return logits, labels
+    return None if run.folder is None else RunStore(run.folder).predictions
 
 
 def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], ...]:
@@ -197,20 +183,21 @@ def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tup
     return tuple(Bin(*values) for values in zip(counts.tolist(), *means, strict=True))
 
 
-PARTS = ("recipe.json", "environment.json", "subset.json", "result.json")
-
-
 def read_run(folder: Path) -> RunRecord:
-    """Read the folder of a finished run.
+    """Read the folder of a complete run.
 
     Raises:
-        RunError: The run is not finished, or a file of it is damaged.
+        RunError: The run is not complete, or a file of it is damaged.
     """
-    if not (folder / "result.json").is_file():
-        raise RunError(f"{folder}: not finished, there is no result.json; run it again to go on")
-    recipe, environment, subset, result = (read_json(folder / name) for name in PARTS)
-    log = _read_log(folder / "log.jsonl")
-    predictions = predictions_at(folder / "predictions.safetensors")
+    store = RunStore(folder)
+    result = store.result
+    if result is None:
+        raise RunError(f"{folder}: not complete, there is no result.json; run it again to resume")
+    recipe, environment, subset = map(
+        store.require, ("recipe.json", "environment.json", "subset.json")
+    )
+    log = store.log()
+    predictions, turns = store.predictions, store.turns
     try:
         return RunRecord(
             recipe=result["recipe"],
@@ -225,6 +212,7 @@ def read_run(folder: Path) -> RunRecord:
             fingerprint=result["data"]["fingerprint"],
             error=result["error"],
             averaged_error=result.get("averaged_error"),
+            validation_error=result.get("validation_error"),
             cross_entropy=result["cross_entropy"],
             per_class=tuple(ClassError(**each) for each in result["per_class"]),
             parameters=result["parameters"],
@@ -239,11 +227,16 @@ def read_run(folder: Path) -> RunRecord:
             selections=tuple(line for line in log if line.get("event") == "selection"),
             confusion=() if predictions is None else confusion_matrix(*predictions),
             calibration=() if predictions is None else calibration_bins(*predictions),
-            turns=_read_turns(folder / "turns.json"),
+            turns=() if turns is None else accuracy_by_angle(turns),
             folder=folder,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder}: its files are not those of a run ({error!r})") from error
+
+
+def accuracy_by_angle(audit: Audit) -> tuple[tuple[float, float], ...]:
+    """Return pairs of angle and accuracy of the rotations, mirrored ones left out."""
+    return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns if not turn.mirrored)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -257,33 +250,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise RunError(f"{path}: damaged, expected a JSON object, got {type(values).__name__}")
     return values
-
-
-def _read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the lines that are whole: a kill may have cut the last one of each attempt."""
-    if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict):
-            lines.append(line)
-    return lines
-
-
-def _read_turns(path: Path) -> tuple[tuple[float, float], ...]:
-    if not path.is_file():
-        return ()
-    from invint.audit import Audit
-
-    try:
-        turns = Audit.load(path).turns
-    except ConfigError:
-        return ()  # measured again when a report is made
-    return tuple((turn.angle, turn.accuracy or 0.0) for turn in turns if not turn.mirrored)
 
 
 FORMAT = 1

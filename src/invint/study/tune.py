@@ -32,7 +32,7 @@ from invint.study.search import (
     configured,
 )
 from invint.train import Execution, train_run
-from invint.train.store import RunFolder
+from invint.train.store import RunStore
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -361,7 +361,6 @@ def processes(jobs: int) -> Iterator[Executor]:
 
 
 VALIDATION = 0.2  # of the training images, as in the appendix
-WEIGHTS = ("last.safetensors", "best.safetensors", "model.safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,7 +389,7 @@ class TrainedTrial:
     def __call__(self, configuration: Configuration, fidelity: float) -> Measured:
         """Train; a loss that is no number or exhausted memory is a failure of the trial."""
         recipe = self.recipe_of(configuration, fidelity)
-        folder, began = RunFolder.of(self.place.runs, recipe, self.seed), time.monotonic()
+        folder, began = RunStore.at(self.place.runs, recipe, self.seed), time.monotonic()
         finished_before = folder.result is not None
         try:
             self._train(recipe, folder)
@@ -405,12 +404,11 @@ class TrainedTrial:
                 f"{folder.path}: the run has no validation error; remove the folder to try again"
             )
         if not (finished_before or self.keep_weights):
-            for name in WEIGHTS:
-                (folder.path / name).unlink(missing_ok=True)
+            folder.discard_weights()
         return Measured(result["validation_error"], result["seconds"], str(folder.path))
 
-    def _train(self, recipe: Recipe, folder: RunFolder) -> None:
-        begun = folder.read("environment.json") is not None  # then it keeps its threads
+    def _train(self, recipe: Recipe, folder: RunStore) -> None:
+        begun = folder.environment is not None  # then it keeps its threads
         train_run(
             recipe,
             seed=self.seed,
@@ -422,11 +420,11 @@ class TrainedTrial:
 
 def tuning_folder(
     runs: Path, recipe: Recipe, seed: int, scales: tuple[float, float], space: Space
-) -> RunFolder:
+) -> RunStore:
     """Return the folder of a tuning; it differs with anything that its proposals depend on."""
     text = repr((recipe.hash, scales, space))
     key = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return RunFolder(runs / recipe.name / f"tuning-{key}-{seed}")
+    return RunStore(runs / recipe.name / f"tuning-{key}-{seed}")
 
 
 def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Recipe:
@@ -440,7 +438,7 @@ def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Reci
     return replace(found, name=f"{recipe.name}-tuned", about=about)
 
 
-def describe(folder: RunFolder, **values: object) -> None:
+def describe(folder: RunStore, **values: object) -> None:
     """Write down what is tuned, for whoever looks into the folder."""
     write_atomically(folder.path / "tuning.json", json.dumps(values, indent=1) + "\n")
 

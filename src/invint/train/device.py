@@ -1,14 +1,17 @@
-"""On what and how a run is executed: what is recorded with it but does not name it."""
+"""What a run is executed on: device and precision, several processes, signals to stop."""
 
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -75,7 +78,7 @@ class Execution:
             if wanted not in (None, recorded):
                 raise ConfigError(
                     f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
-                    "to go on, or choose another --runs folder"
+                    "to resume, or choose another --runs folder"
                 )
         return replace(self, **{key: begun.get(key) for key in FIXED}).decided()
 
@@ -199,7 +202,7 @@ class ProcessGroup:
             dist.all_reduce(values)
 
     def from_main(self, value: T) -> T:
-        """Return the value of the process that leads, so that all go on with the same."""
+        """Return the value of the main process, so that all continue with the same."""
         if self.size == 1:
             return value
         values = [value]
@@ -257,3 +260,25 @@ def synchronize(network: nn.Module) -> None:
                 )
                 norm.load_state_dict(child.state_dict())
                 setattr(module, name, norm)
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and SIGTERM ask for a stop; the same one again stops at once."""
+    asked, seen = threading.Event(), set[int]()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if number in seen:  # torchrun sends a SIGTERM of its own after a Ctrl-C
+            raise KeyboardInterrupt
+        seen.add(number)
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

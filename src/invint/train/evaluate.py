@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +28,18 @@ class Scores:
     cross_entropy: float
     per_class: tuple[float, ...]
     images: tuple[int, ...]
+
+    def to_dict(self, class_names: tuple[str, ...]) -> dict[str, Any]:
+        """Return this as plain data; a class without images has no error."""
+        rows = zip(class_names, self.images, self.per_class, strict=True)
+        return {
+            "error": self.error,
+            "cross_entropy": self.cross_entropy,
+            "per_class": [
+                {"name": name, "images": images, "error": error if images else None}
+                for name, images, error in rows
+            ],
+        }
 
 
 def logits_of(

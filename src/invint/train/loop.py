@@ -217,7 +217,7 @@ def fit(
         objective: Takes images and labels to the terms of the loss, the loss first.
         optimizer: Holds the parameters.
         batches: The batches of given steps; a step always gets the same batch.
-        steps: Which steps to make: `range(0, 100)`, or `range(40, 100)` to go on from 40.
+        steps: Which steps to make: `range(0, 100)`, or `range(40, 100)` to resume at 40.
         rate: The learning rate at a step.
         meter: Counts the terms.
         accumulate: Parts a batch is worked through in.

@@ -1,14 +1,18 @@
 """Monomial selection as a phase of a run: between epochs, planned by the recipe."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from invint.errors import ConfigError
+from invint.models import Network
 from invint.nn import MonomialIntegration, Monomials
 from invint.nn.monomials import default_distance
 from invint.recipes.recipe import Recipe
-from invint.recipes.schedule import Pace
+from invint.recipes.schedule import Schedule
 from invint.selection import (
     best,
     check_plan,
@@ -19,29 +23,46 @@ from invint.selection import (
     initial_monomials,
     magnitude,
     maps_of,
-    prune,
-    selection_event,
 )
 from invint.selection.pruning import first_dense
-from invint.train.setup import Images, make_card, mixed
+from invint.train.loop import Batch
+from invint.train.setup import RunData, derive_seed, make_card
 
-if TYPE_CHECKING:
-    from invint.train.run import Run
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which monomials a network is to have from now on.
+
+    Attributes:
+        scores: One for each monomial before it.
+        kept: Indices of the survivors, among the monomials before it.
+        start: All monomials before it; only of the first selection.
+        exchanged: The monomials to put in the place of pooling, if it is that.
+        facts: More for the log.
+    """
+
+    scores: tuple[float, ...]
+    kept: tuple[int, ...]
+    start: Monomials | None = None
+    exchanged: Monomials | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Selector:
-    """Knows when monomials are chosen, and chooses them.
+    """Decides when monomials are selected, and which; the run applies it.
 
     Args:
         recipe: Says how.
-        images: Say how large the map under the head is.
+        data: Says how large the map under the head is.
         seed: Of the monomials drawn.
     """
 
-    def __init__(self, recipe: Recipe, images: Images, seed: int) -> None:
+    def __init__(self, recipe: Recipe, data: RunData, seed: int) -> None:
         self.recipe, self.choice, self.seed = recipe, recipe.selection, seed
         self.exchanges = self.choice.method == "lse"
-        self.head = _probe(recipe, images) if recipe.model.head == "monomials" else None
+        self.head = _probe(recipe, data) if recipe.model.head == "monomials" else None
         choice = {key: value for key, value in vars(self.choice).items() if key != "method"}
         check_plan(
             method=self.choice.method,
@@ -60,62 +81,58 @@ class Selector:
         """Return the monomials a run begins with, if any."""
         return None if self.head is None or self.exchanges else self._drawn(self.choice.start)
 
-    def marks(self, pace: Pace) -> list[int]:
+    def marks(self, schedule: Schedule) -> list[int]:
         """Return the steps before which something is chosen."""
         if self.exchanges:
-            return [pace.step_at(self.choice.pretrain)]
-        return [pace.step_at(epoch) for epoch, _ in self.choice.steps]
+            return [schedule.step_at(self.choice.pretrain)]
+        return [schedule.step_at(epoch) for epoch, _ in self.choice.steps]
 
-    def check(self, pace: Pace) -> None:
+    def check(self, schedule: Schedule) -> None:
         """Raise `ConfigError` if nothing is left to train once everything is chosen."""
-        last = max(self.marks(pace), default=0)
-        if last >= pace.steps:
+        last = max(self.marks(schedule), default=0)
+        if last >= schedule.steps:
             raise ConfigError(
                 f"selection: the last choice falls on step {last}, the end of a run of "
-                f"{pace.steps} steps; train longer, or choose earlier"
+                f"{schedule.steps} steps; train longer, or choose earlier"
             )
 
-    def done(self, run: "Run") -> bool:
-        """Return whether everything is chosen, and the network has the form it will keep."""
-        return run.selected == len(self.marks(run.pace))
+    def is_due(self, step: int, selected: int, schedule: Schedule) -> bool:
+        """Return whether something is to be selected before a step."""
+        marks = self.marks(schedule)
+        return selected < len(marks) and step >= marks[selected]
 
-    def begin(self, run: "Run") -> list[dict[str, Any]]:
-        """Return the line for the log about monomials that are kept as they were drawn."""
-        start = self.first_monomials()
-        if start is None or run.step or self.choice.method != "none":
-            return []
-        return [{"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()}]
+    def is_done(self, selected: int, schedule: Schedule) -> bool:
+        """Return whether all is selected, and the network has the form it will keep."""
+        return selected == len(self.marks(schedule))
 
-    def select(self, run: "Run") -> list[dict[str, Any]]:
-        """Choose what is due, and return the lines for the log."""
-        entries = []
-        marks = self.marks(run.pace)
-        while run.selected < len(marks) and run.step >= marks[run.selected]:
-            entries.append(self._exchange(run) if self.exchanges else self._prune(run))
-            run.selected += 1
-        return entries
+    def decide(
+        self, network: Network, images: Iterable[Batch], loss: Loss, selected: int
+    ) -> Selection:
+        """Return the next selection.
 
-    def _prune(self, run: "Run") -> dict[str, Any]:
-        """Keep the monomials with the highest scores."""
-        _, count = self.choice.steps[run.selected]
-        _, _, head = find_monomials(run.network)
+        Args:
+            network: As it is trained so far; it is not changed.
+            images: The images trained on.
+            loss: Takes logits and labels to the loss of a batch.
+            selected: How many selections there were before.
+        """
+        if self.exchanges:
+            return self._exchange(network, images)
+        _, count = self.choice.steps[selected]
         if self.choice.method == "magnitude":
-            scores = magnitude(first_dense(run.network)[1].weight, len(head.exponents))
+            _, _, head = find_monomials(network)
+            scores = magnitude(first_dense(network)[1].weight, len(head.exponents))
         else:
-            scores = connectivity(run.network, run.training_images(), run.cross_entropy)
-        scores = run.processes.from_main(scores.cpu())  # running statistics differ between them
-        kept = best(scores, count)
-        prune(run.network, run.optimizer, kept)
-        run.rebuilt()
-        return self._entry(
-            run, scores.tolist(), kept, None if run.selected else self.first_monomials()
-        )
+            scores = connectivity(network, images, loss)
+        kept = best(scores.cpu(), count)
+        start = None if selected else self.first_monomials()
+        return Selection(tuple(scores.tolist()), tuple(kept), start)
 
-    def _exchange(self, run: "Run") -> dict[str, Any]:
-        """Put monomials in the place of pooling, chosen by least squares on what it was given."""
+    def _exchange(self, network: Network, images: Iterable[Batch]) -> Selection:
+        """Select monomials by least squares on the maps that pooling was given."""
         if self.head is None:
             raise RuntimeError("exchanging without monomials, which check_plan refuses")
-        maps, labels = maps_of(run.network, run.training_images())
+        maps, labels = maps_of(network, images)
         start, candidates = self._drawn(self.choice.start), iter(self._candidates())
         found = exchange(
             features_of_maps(self.head.to(maps.device), maps),
@@ -126,26 +143,11 @@ class Selector:
             patience=self.choice.patience,
             candidates=self.choice.candidates,
         )
-        found = run.processes.from_main(found)
-        pretrained = run.network.features.state_dict()
-        run.build("monomials", found.monomials)
-        run.network.features.load_state_dict(pretrained)
-        everything = list(range(len(start)))
-        entry = self._entry(run, list(found.costs), everything, start)
-        tried = {"tried": len(found.accepted), "accepted": sum(found.accepted)}
-        return entry | tried | {"objective": [found.objectives[0], found.objectives[-1]]}
-
-    def _entry(
-        self, run: "Run", scores: list[float], kept: list[int], start: Monomials | None
-    ) -> dict[str, Any]:
-        return selection_event(
-            epoch=round(run.pace.epoch_at(run.step), 6),
-            step=run.step,
-            method=self.choice.method,
-            scores=scores,
-            kept=kept,
-            monomials=find_monomials(run.network)[2].monomials,
-            start=start,
+        facts = {"tried": len(found.accepted), "accepted": sum(found.accepted)}
+        objective = [found.objectives[0], found.objectives[-1]]
+        everything = tuple(range(len(start)))
+        return Selection(
+            tuple(found.costs), everything, start, found.monomials, facts | {"objective": objective}
         )
 
     def _candidates(self) -> list[Monomials]:
@@ -162,12 +164,12 @@ class Selector:
             count,
             max_distance=default_distance(self.head.size),
             max_power=self.head.group.order,
-            generator=torch.Generator().manual_seed(mixed(purpose, self.seed)),
+            generator=torch.Generator().manual_seed(derive_seed(purpose, self.seed)),
         )
 
 
-def _probe(recipe: Recipe, images: Images) -> MonomialIntegration:
+def _probe(recipe: Recipe, data: RunData) -> MonomialIntegration:
     """Return the head of the recipe's network, with one monomial: its size and group count."""
     with torch.random.fork_rng(devices=[]):
-        network = make_card(recipe, images, monomials=1, head="monomials").build()
+        network = make_card(recipe, data, monomials=1, head="monomials").build()
     return find_monomials(network)[2]

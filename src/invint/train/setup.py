@@ -17,21 +17,21 @@ from invint.recipes.recipe import DataChoice, Recipe
 
 
 @dataclass(frozen=True)
-class Images:
-    """The images of a run.
+class RunData:
+    """What a run learns from and is evaluated on.
 
     Attributes:
         dataset: The whole set.
-        chosen: Numbers of the training images trained on.
-        held_out: Numbers of those chosen by, unless the set has its own.
-        validation: The images to choose by, with their numbers; none unless asked for.
+        train_indices: Indices of the training images trained on.
+        validation_indices: Indices of those held out for validation, unless the set has its own.
+        validation: The images to validate on, with their indices; `None` unless asked for.
         mean: Of the images trained on, channel by channel.
         std: Likewise.
     """
 
     dataset: Dataset
-    chosen: Tensor
-    held_out: Tensor
+    train_indices: Tensor
+    validation_indices: Tensor
     validation: tuple[Split, Tensor] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -39,9 +39,9 @@ class Images:
     @classmethod
     def of(
         cls, recipe: Recipe, seed: int, data_dir: Path | None, *, progress: Progress | None = None
-    ) -> "Images":
+    ) -> "RunData":
         """Load the set, choose the subset, hold out validation images where asked."""
-        dataset = load_chosen(recipe.data, data_dir, progress=progress)
+        dataset = load_data(recipe.data, data_dir, progress=progress)
         train, name = dataset.train, dataset.name
         chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
@@ -61,7 +61,7 @@ class Images:
     @property
     def labels(self) -> Tensor:
         """Labels of the images trained on."""
-        return self.dataset.train.labels[self.chosen]
+        return self.dataset.train.labels[self.train_indices]
 
     @property
     def class_weights(self) -> Tensor:
@@ -74,15 +74,15 @@ class Images:
             "data": self.dataset.name,
             "note": self.dataset.note,
             "fingerprint": self.dataset.fingerprint,
-            "size": len(self.chosen),
+            "size": len(self.train_indices),
             "seed": seed,
-            "hash": index_hash(self.chosen),
-            "indices": self.chosen.tolist(),
-            "validation": self.held_out.tolist(),
+            "hash": index_hash(self.train_indices),
+            "indices": self.train_indices.tolist(),
+            "validation": self.validation_indices.tolist(),
         }
 
 
-def load_chosen(
+def load_data(
     choice: DataChoice, data_dir: Path | None, *, progress: Progress | None = None
 ) -> Dataset:
     """Read the data set of a recipe; the arguments are those of `load_dataset`."""
@@ -96,16 +96,9 @@ def load_chosen(
     )
 
 
-def chosen_data(choices: dict[str, Any]) -> DataChoice:
-    """Return which data set a run was on, from the choices of its recipe."""
-    told = choices["data"]
-    names = ("name", "skip_bad", "side", "test_share")
-    return DataChoice(**{name: told[name] for name in names if name in told})
-
-
 def make_card(
     recipe: Recipe,
-    images: Images,
+    data: RunData,
     *,
     monomials: Monomials | int | None = None,
     head: str | None = None,
@@ -114,12 +107,12 @@ def make_card(
 
     Args:
         recipe: Says which network.
-        images: Say classes, channels, size and normalisation.
+        data: Says classes, channels, size and normalisation.
         monomials: The monomials as they are now, or how many.
         head: Another head than the recipe's.
     """
     model = recipe.model
-    channels, height, width = images.dataset.image_shape
+    channels, height, width = data.dataset.image_shape
     given = {"n_fc": model.n_fc, "dropout": model.dropout, "widths": model.widths}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     head = head or model.head
@@ -131,19 +124,19 @@ def make_card(
         wanted = {"heads": model.attention_heads, "dropout": model.attention_dropout}
         options["head_options"] = {k: v for k, v in wanted.items() if v is not None}
     return ModelCard(
-        class_names=images.dataset.class_names,
+        class_names=data.dataset.class_names,
         image_size=(height, width),
         in_channels=channels,
         group=model.group,
-        mean=images.mean,
-        std=images.std,
+        mean=data.mean,
+        std=data.std,
         name=model.name,
         head=head,
         options=options,
     )
 
 
-def mixed(*numbers: object) -> int:
+def derive_seed(*numbers: object) -> int:
     """Return a seed that depends on all of these."""
     text = " ".join(map(str, numbers))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

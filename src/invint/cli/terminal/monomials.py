@@ -12,15 +12,15 @@ from invint.selection.history import (
     overlap,
     pairs,
     rank_correlation,
-    read_history,
 )
+from invint.train.store import RunStore
 
 
 def show_monomials(runs: list[Path], out: Path | None) -> None:
     """Print what each run chose, and draw it if there is a file to draw into."""
     if out is not None:
         check_suffix(out)
-    histories = [read_history(run) for run in runs]
+    histories = [RunStore(run).history() for run in runs]
     console = Console()
     for number, history in enumerate(histories, start=1):
         name = f"{number}: {history.run}" if len(histories) > 1 else str(history.run)

@@ -20,7 +20,7 @@ from invint.data.dataset import Dataset
 from invint.errors import ConfigError
 from invint.recipes.recipe import DataChoice
 from invint.train import Callback
-from invint.train.setup import load_chosen
+from invint.train.setup import load_data
 
 
 class Counting:
@@ -64,7 +64,7 @@ class Counting:
 def loaded(choice: DataChoice, data_dir: Path | None) -> Dataset:
     """Read a data set; a bar shows how far pictures are that are decoded for the first time."""
     with Counting() as progress:
-        return load_chosen(choice, data_dir, progress=progress)
+        return load_data(choice, data_dir, progress=progress)
 
 
 class Bar(Callback):

@@ -40,28 +40,21 @@ CHANGED: dict[tuple[str, str], str] = {}  # (command, option) that is no more: t
 MODELS = ("local-ws", "monomials")
 AUGMENTATIONS = ("rotate", "crop", "flip", "cutout")
 TABLES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
-STUDY = [
-    "digits",
-    "--only",
-    "cnn,pooling,local-ws",
-    "--sizes",
-    "50,100",
-    "--seeds",
-    "2",
-    "--scale",
-    "0.01",
-    "--threads",
-    "1",
-]
+STUDY: tuple[str, ...] = ("digits", "--only", "cnn,pooling,local-ws", "--sizes", "50,100")
+STUDY += ("--seeds", "2", "--scale", "0.01", "--threads", "1")
 AUDIT = ("--images", "20", "--every", "45", "--flips")
 
 # Sums of floats are ordered otherwise by the kernels of other instruction sets, libraries and
-# versions of torch, so elsewhere bits differ, and what is trained on them differs more: Adam makes
-# a step of full length of a gradient that is rounding alone. Evaluation differs by rounding.
+# versions of torch, so elsewhere bits differ. After twenty steps most weights differ by 1e-6, but a
+# bias before batch normalisation has no gradient but rounding, of which Adam makes steps of full
+# length: these, the running means that follow them, and with them what is answered in evaluation
+# differ by more, and are compared on the same machine alone.
 ROUNDING = 1e-4
-TRAINED = 0.05  # of weights and losses after twenty steps
-IMAGES_WRONG = 0.02  # of the test images, which rounding may have moved over a border
-VOLATILE = {"seconds", "invint", "version", "environment", "source", "sha256", "format"}
+DRIFTING = {f"classifier.{name}" for name in ("0.bias", "4.bias", "1.running_mean")}
+DRIFTING |= {"classifier.5.running_mean"}
+EVALUATED = {"error", "cross_entropy", "per_class", "best", "validation_error"}
+IMAGES_WRONG = 0.02  # share of images that rounding may move over a border
+VOLATILE = {"seconds", "invint", "version", "environment", "about", "source", "format"}
 
 
 def read(name: str) -> Any:
@@ -110,7 +103,7 @@ def invint(*arguments: str) -> str:
 
 
 def assert_alike(found: Any, golden: Any, tolerance: float, where: str = "") -> None:
-    """Compare plain data: numbers closely, all else exactly; more keys than there were are fine."""
+    """Compare plain data: floats closely, all else exactly; more keys than there were are fine."""
     if isinstance(golden, dict):
         assert isinstance(found, dict), where
         for key in golden.keys() - VOLATILE:
@@ -201,6 +194,11 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     return [{**json.loads(line), "seconds": 0} for line in lines]
 
 
+def result_of(folder: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return values
+
+
 Ended = tuple[str, str, Path, Listening]
 
 
@@ -222,15 +220,17 @@ def test_runs_end_as_they_did(ended: Ended) -> None:
     assert {path.name for path in golden.iterdir()} <= {path.name for path in folder.iterdir()}
     weights, expected = (load_file(each / "model.safetensors") for each in (folder, golden))
     assert list(weights) == list(expected)
+    assert expected.keys() > DRIFTING
     for key, tensor in expected.items():
-        assert weights[key].dtype == tensor.dtype
-        torch.testing.assert_close(weights[key], tensor, rtol=TRAINED, atol=TRAINED)
-    assert_alike(log_of(folder), log_of(golden), TRAINED)
-    assert_alike(
-        json.loads((folder / "result.json").read_text()),
-        json.loads((golden / "result.json").read_text()),
-        TRAINED,
-    )
+        loose = 1.0 if key in DRIFTING else ROUNDING
+        torch.testing.assert_close(weights[key], tensor, rtol=loose, atol=loose)
+    log = [
+        {key: value for key, value in line.items() if key != "validation_error"}
+        for line in log_of(golden)
+    ]
+    assert_alike(log_of(folder), log, ROUNDING)
+    result = {key: value for key, value in result_of(golden).items() if key not in EVALUATED}
+    assert_alike(result_of(folder), result, 0)
     for file in ("recipe.json", "subset.json"):
         assert_alike(json.loads((folder / file).read_text()), read(f"{golden}/{file}"), 0)
 
@@ -246,6 +246,10 @@ def test_runs_end_in_the_same_bits(ended: Ended) -> None:
         weights, expected = (load_file(each / file) for each in (folder, golden))
         assert all(torch.equal(weights[key], expected[key]) for key in expected), file
     assert log_of(folder) == log_of(golden)
+    result = result_of(folder)
+    assert {key: result[key] for key in EVALUATED & result_of(golden).keys()} == {
+        key: value for key, value in result_of(golden).items() if key in EVALUATED
+    }
 
 
 # 3. Commands on a folder of a complete run

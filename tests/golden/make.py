@@ -45,7 +45,7 @@ PRUNED = ("selection.start=6", "selection.steps=[[1,4],[2,2]]")
 CASES: dict[str, dict[str, Any]] = {
     "local-ws": {
         "name": "digits/local-ws",
-        "set": [*TINY, "data.validation=0.25"],
+        "set": [*TINY, "data.validation=0.25", "model.dropout=0.3"],
         "seed": 1,
         "stop": 10,  # with a line in the log that no checkpoint knows
         "saved": {"stopped": 9, "damaged": 8},

@@ -31,7 +31,7 @@ from invint.data.batches import Batches, normalisation
 from invint.export import load_model
 from invint.recipes import RECIPES, find_recipe
 from invint.recipes.changes import changed
-from invint.run import Execution, Watch, train_run
+from invint.train import Callback, Execution, train_run
 from invint.version import __version__
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -145,19 +145,19 @@ def test_changed_recipes_have_their_choices_and_hashes() -> None:
 # 2. Folders of runs
 
 
-class Listening(Watch):
+class Listening(Callback):
     """Keeps what a run says."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.began: list[int] = []
 
-    def started(self, folder: Path, step: int, steps: int) -> None:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:
         assert folder.is_dir()
         assert step < steps
         self.began.append(step)
 
-    def noted(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.notes.append(text)
 
 
@@ -174,7 +174,7 @@ def go_on(name: str, runs: Path, start: str) -> tuple[Path, Listening]:
         last.write_bytes(last.read_bytes()[:-100])
     watch = Listening()
     once = Execution(device="cpu", threads=1)
-    folder = train_run(recipe, seed=case["seed"], runs=runs, execution=once, watch=watch)
+    folder = train_run(recipe, seed=case["seed"], runs=runs, execution=once, callback=watch).path
     assert folder == place
     return folder, watch
 

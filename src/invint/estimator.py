@@ -4,6 +4,7 @@ Axes:  n image   c channel   h w pixel
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -35,6 +36,21 @@ SMALLEST = 16  # side of the images a network is given, in pixels
 LAST_RATE = 0.01  # of the first
 FULL = 65535  # images of any type are kept with sixteen bits while a network learns from them
 BATCH = 256  # images asked at a time
+
+# Estimators pickled by 0.1 name classes by the modules that held them then.
+MOVED = {
+    "models.folding": "models.fold",
+    "models.network": "models.networks",
+    "nn.attention": "nn.heads",
+    "nn.dropout": "nn.layers",
+    "nn.mlp": "nn.heads",
+    "nn.normalization": "nn.layers",
+    "nn.pooling": "nn.layers",
+    "nn.steerable_integration": "nn.heads",
+    "nn.weighted_sums": "nn.heads",
+}
+for _old, _new in MOVED.items():
+    sys.modules.setdefault(f"invint.{_old}", sys.modules[f"invint.{_new}"])
 
 
 class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What every network is: features, a head, dense layers to logits."""
+"""Networks as features, head and dense layers: plain CNNs, and the steerable CNN of the paper."""
 
 from collections.abc import Sequence
 from itertools import pairwise

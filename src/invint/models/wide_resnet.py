@@ -1,4 +1,7 @@
-"""Plain wide residual networks (Zagoruyko and Komodakis, 2016), with their strides."""
+"""Wide residual networks (Zagoruyko and Komodakis, 2016): plain with strides, and steerable.
+
+The steerable ones halve maps by pooling, so that they are exact on every image size.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which steps over a pixel grid keep its symmetry."""
+"""Normalisation, dropout and pooling that commute with moving the image, on and off the group."""
 
 from typing import Literal
 

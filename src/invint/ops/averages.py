@@ -1,10 +1,14 @@
-"""Group averages of linear functions, in closed form.
+"""Group averages of weighted sums, perceptrons and self-attention.
 
 The average of a linear function is a linear function of averages: the mean over the group of the
 moved kernel is a fixed matrix times its weights, and a sum over positions is a sum of `x` over the
-map less its border strips. Both together are one matrix, known before any image is.
+map less its border strips. Both together are one matrix, known before any image is. Perceptron and
+attention are not linear: they are evaluated for every group element.
 
-Axes   b batch   c channel   o output channel   h w pixels   i j pixel of the kernel   p pixel
+Axes   b batch   c channel   o output channel   g group element   h w pixels   p pixel
+       i j pixel of the kernel   n pixel of a neighbourhood
+       y x pixel of the wider kernel that turning needs
+       n m token (query, key)   a attention head   d channel of a head   s relative position
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The loop, and what it needs at hand: an optimizer, a meter, a way to stop."""
+"""The training loop: the loss with its penalties, an optimizer, a meter, steps."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""From a recipe to a card, a network and its data."""
+"""What a recipe means: its images, its network, seeds derived from its own."""
 
 import hashlib
 from dataclasses import dataclass

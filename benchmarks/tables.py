@@ -25,6 +25,7 @@ STUDIES = (
     "digits-longer",
     "digits-selection",
     "rotmnist-small",
+    "table2-full",
     "table2-tenth",
 )
 KERNELS = {

@@ -18,40 +18,11 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import grid_sample, pad
+from torch.nn.functional import pad
 
 from invint.data.dataset import Split, random_words
 from invint.errors import ConfigError
-
-
-def rotate(
-    images: Float[Tensor, "b c h w"], angles: Float[Tensor, " b"]
-) -> Float[Tensor, "b c h w"]:
-    """Turn each image about the centre of its pixel grid, bilinearly.
-
-    Quarter turns of square images permute pixels, to rounding.
-
-    Args:
-        images: The batch.
-        angles: Counter-clockwise rotations in radians, y up.
-    """
-    height, width = images.shape[-2:]
-    down = rearrange(_centred(height, images), "h -> 1 h 1")
-    right = rearrange(_centred(width, images), "w -> 1 1 w")
-    angles = rearrange(angles.to(images.dtype), "b -> b 1 1")
-    cosine, sine = torch.cos(angles), torch.sin(angles)
-    source = torch.stack(  # where each pixel comes from: the point turned back by the angle
-        (
-            (cosine * right - sine * down) * (2 / width),
-            (sine * right + cosine * down) * (2 / height),
-        ),
-        dim=-1,
-    )
-    return grid_sample(images, source, padding_mode="zeros", align_corners=False)
-
-
-def _centred(length: int, like: Tensor) -> Tensor:
-    return torch.arange(length, dtype=like.dtype, device=like.device) - (length - 1) / 2
+from invint.ops.grids import rotate
 
 
 def crop(

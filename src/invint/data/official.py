@@ -215,11 +215,11 @@ def regenerate_rotated_mnist(
     rotated = [
         rotate_bytes(images[some], some_angles)
         for some, some_angles in zip(
-            chosen.split(ROTATED_AT_ONCE), angles.split(ROTATED_AT_ONCE), strict=True
+            torch.split(chosen, ROTATED_AT_ONCE), torch.split(angles, ROTATED_AT_ONCE), strict=True
         )
     ]
     made = Split(torch.cat(rotated), labels[chosen])
-    train, test = torch.arange(len(made)).split([*counts])
+    train, test = torch.split(torch.arange(len(made)), [*counts])
     return Dataset(
         "rotmnist-regenerated", made[train], made[test], DIGIT_NAMES, note=REGENERATED_NOTE
     )

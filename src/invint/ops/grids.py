@@ -49,15 +49,19 @@ def rotate(
     # and runs that are resumed and numbers that are published rely on both.
     if isinstance(angle, Tensor):
         angles = rearrange(angle.to(x.dtype), "b -> b 1 1")
-        cosine, sine = torch.cos(angles), torch.sin(angles)
-        across = (cosine * right - sine * down) * (2 / width)
-        along = (sine * right + cosine * down) * (2 / height)
+        across, along = _turned_back(right, down, torch.cos(angles), torch.sin(angles))
+        across, along = across * (2 / width), along * (2 / height)
     else:
-        cosine, sine = math.cos(angle), math.sin(angle)
-        across = (cosine * right - sine * down) / (width / 2)
-        along = (sine * right + cosine * down) / (height / 2)
+        across, along = _turned_back(right, down, math.cos(angle), math.sin(angle))
+        across, along = across / (width / 2), along / (height / 2)
     source = torch.stack((across, along), dim=-1).expand(len(x), -1, -1, -1)
     return grid_sample(x, source, mode=mode, padding_mode="zeros", align_corners=False)
+
+
+def _turned_back(
+    right: Tensor, down: Tensor, cosine: float | Tensor, sine: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    return cosine * right - sine * down, sine * right + cosine * down
 
 
 def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:

@@ -27,9 +27,9 @@ def load_arrays(
 
     It holds `images` and `labels`, of which a fraction is held out for testing, by class; or
     `train_images`, `train_labels`, `test_images`, `test_labels` and, if wanted, those of
-    `validation_` or `val_`. There may also be `class_names`, and `groups`, which are never
-    divided. Images are `(n, h, w)`, `(n, h, w, c)` or `(n, c, h, w)` of uint8 or uint16, square: of
-    the axes 1 and 3 exactly one must have 1 to 4 entries, the channels.
+    `validation_` or `val_`. There may also be `class_names`, and `groups` with the same prefixes,
+    which are never divided. Images are `(n, h, w)`, `(n, h, w, c)` or `(n, c, h, w)` of uint8 or
+    uint16, square: of the axes 1 and 3 exactly one must have 1 to 4 entries, the channels.
 
     Args:
         path: The file.

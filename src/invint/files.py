@@ -44,14 +44,13 @@ def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock between processes; it falls with its process, however that ends.
+def locked(path: Path) -> Iterator[None]:
+    """Wait for a lock between processes and hold it; it falls with its process, however that ends.
 
     Args:
         path: A file for the lock alone, which stays behind.
-        wait: Wait while another process holds the lock; otherwise raise `TimeoutError` then.
     """
-    with FileLock(path, blocking=wait):
+    with FileLock(path):
         yield
 
 

@@ -30,7 +30,7 @@ def test_the_command_writes_the_page_and_prints_the_table(app: typer.Typer, tmp_
     assert "left out" in page.read_text()
     assert "10.00 (1)" in result.stdout
     assert f"open {page.as_uri()}" in result.stdout
-    assert "not finished, there is no result.json" in " ".join(result.stderr.split())
+    assert "not complete, there is no result.json" in " ".join(result.stderr.split())
     (kept,) = read_records(records)
     assert kept.seed == 0
     assert len(kept.turns) == 24

@@ -60,7 +60,7 @@ def test_says_that_a_folder_has_no_network(tmp_path: Path) -> None:
 def test_says_that_a_recipe_is_none(tmp_path: Path) -> None:
     write_network(tmp_path / "model.safetensors", "cnn-small")
     (tmp_path / "recipe.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"recipe\.json: not a recipe of a run"):
+    with pytest.raises(ConfigError, match=r"recipe\.json: not the recipe of a run"):
         open_networks([tmp_path])
 
 

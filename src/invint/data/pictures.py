@@ -75,6 +75,10 @@ DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # Pillow's names of sixteen-bit
 GREY = ("1", "L", "LA", "La", *DEEP)  # and of all without colour
 
 
+class TooManyPixelsError(DataError):
+    """A picture is too large to be decoded."""
+
+
 def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
     """Read a regular file, never waiting for a pipe or a device."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -121,7 +125,9 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
         ) from error
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise DataError(f"has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; shrink it")
+        raise TooManyPixelsError(
+            f"has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; shrink it"
+        )
     if getattr(image, "is_animated", False):
         raise DataError("holds several pictures (frames or pages); save each as its own file")
     return image

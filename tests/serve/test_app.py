@@ -302,6 +302,7 @@ def basic(user: str, password: str) -> str:
         {"authorization": TOKEN},
         {"authorization": f"Basic {TOKEN}"},
         {"authorization": "Basic %%%"},
+        {"authorization": "Basic é".encode()},
         {"authorization": basic(TOKEN, "")},
         {"authorization": basic("reader", "wrong")},
         {"authorization": "Bearer é".encode()},

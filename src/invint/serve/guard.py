@@ -1,7 +1,6 @@
 """Who may ask: by the name of the host, the origin of the page and the token."""
 
 import base64
-import binascii
 import hmac
 import secrets
 from urllib.parse import urlsplit
@@ -124,7 +123,7 @@ def _offered_token(headers: Headers) -> str:
         return ""
     try:
         return base64.b64decode(value).decode("latin-1").partition(":")[2]
-    except binascii.Error:
+    except ValueError:  # not base64, or not even ASCII
         return ""
 
 

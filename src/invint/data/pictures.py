@@ -1,4 +1,7 @@
-"""The one decoder of picture files, used for folders, for predictions and by the server.
+"""Bytes to pixels: the one decoder of picture files, for folders, predictions and the server.
+
+Files are read as strangers' files: by what their bytes say, with limits on sizes, one frame, and
+errors that say what to do about the file.
 
 Axes:  c channel   h w pixel
 """
@@ -39,20 +42,6 @@ FOREIGN = {  # pictures of other kinds: they are named, not passed over as other
     *(".ppm", ".pgm", ".pbm", ".pnm", ".exr", ".hdr", ".dcm", ".raw", ".cr2", ".cr3", ".nef"),
     *(".arw", ".dng", ".xcf", ".pcx"),
 }
-
-
-def suffix(name: str) -> str:
-    """Return the ending of a file name in small letters, with its dot."""
-    stem, dot, ending = name.rpartition(".")
-    return f".{ending.lower()}" if dot and stem and "/" not in ending else ""
-
-
-def shown(name: str) -> str:
-    """Return a file name fit for a terminal: other bytes and control characters escaped."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 MAX_PIXELS = 2**26  # of one picture, 67 million: more is refused before it is decoded
 MAX_BYTES = 2**28  # of one file
 MARKS = [
@@ -73,6 +62,57 @@ OTHER_MARKS = [
 ]
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # Pillow's names of sixteen-bit pixels
 GREY = ("1", "L", "LA", "La", *DEEP)  # and of all without colour
+MAX_SIDE = 2**13  # of the square a picture is fitted into
+LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+ORIENTATION = 0x0112  # the EXIF tag
+EXIF = {"exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp"}  # where it may be written
+
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+_one_large_picture = threading.Lock()
+
+
+def read_picture(
+    source: Path | bytes,
+    *,
+    side: int | None = None,
+    channels: int | None = None,
+    sixteen_bit: bool | None = None,
+) -> UInt8[Tensor, "c h w"] | UInt16[Tensor, "c h w"]:
+    """Decode a picture, upright as its EXIF orientation says, transparent parts black.
+
+    Args:
+        source: A file, or its content.
+        side: Fit the picture into a square of this even side: the longer side is made this long,
+            the rest is black, the picture in the middle. One pixel less is padded, not enlarged.
+        channels: 1 for grey, 3 for colour; as the picture is if not given.
+        sixteen_bit: Whether values go to 65,535 or to 255; as in the picture if not given.
+    """
+    check_request(side, channels)
+    name = shown(str(source)) if isinstance(source, Path) else "picture"
+    try:
+        data = source if isinstance(source, bytes) else read_bytes(source)[0]
+        image = open_picture(data, source.suffix if isinstance(source, Path) else "")
+        pixels = decode(image, side=side, channels=channels, sixteen_bit=sixteen_bit)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    return torch.from_numpy(rearrange(pixels, "h w c -> c h w").copy())
+
+
+def check_request(side: int | None, channels: int | None = None) -> None:
+    """Raise `ConfigError` unless pictures can be given this side and these channels."""
+    if side is not None and (side not in range(2, MAX_SIDE + 1) or side % 2):
+        raise ConfigError(f"pictures: expected an even side from 2 to {MAX_SIDE:,}, got {side}")
+    if channels not in (None, 1, 3):
+        raise ConfigError(f"pictures: expected 1 or 3 channels, got {channels}")
 
 
 def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
@@ -170,75 +210,6 @@ def _readers() -> dict[str, Any]:
         "TIFF": TiffImagePlugin.TiffImageFile,
         "WebP": WebPImagePlugin.WebPImageFile,
     }
-
-
-def loses_depth(image: Image.Image) -> bool:
-    """Whether an opened picture has sixteen bits a channel of which Pillow keeps eight."""
-    tiles: Any = getattr(image, "tile", None)
-    if image.mode in DEEP or not tiles:
-        return False
-    if image.format == "TIFF":
-        depths: Any = getattr(image, "tag_v2", {}).get(258, (8,))
-        return any(depth > 8 for depth in depths)
-    return image.format == "PNG" and ";16" in str(tiles[0][3])
-
-
-def first_line(error: Exception) -> str:
-    """Return what a reader or decoder of pictures says, short and fit for a terminal."""
-    return shown((str(error) or type(error).__name__).splitlines()[0])[:100]
-
-
-MAX_SIDE = 2**13  # of the square a picture is fitted into
-LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-ORIENTATION = 0x0112  # the EXIF tag
-EXIF = {"exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp"}  # where it may be written
-
-Pixels = NDArray[np.uint8] | NDArray[np.uint16]
-_one_large_picture = threading.Lock()
-
-
-def read_picture(
-    source: Path | bytes,
-    *,
-    side: int | None = None,
-    channels: int | None = None,
-    sixteen_bit: bool | None = None,
-) -> UInt8[Tensor, "c h w"] | UInt16[Tensor, "c h w"]:
-    """Decode a picture, upright as its EXIF orientation says, transparent parts black.
-
-    Args:
-        source: A file, or its content.
-        side: Fit the picture into a square of this even side: the longer side is made this long,
-            the rest is black, the picture in the middle. One pixel less is padded, not enlarged.
-        channels: 1 for grey, 3 for colour; as the picture is if not given.
-        sixteen_bit: Whether values go to 65,535 or to 255; as in the picture if not given.
-    """
-    check_request(side, channels)
-    name = shown(str(source)) if isinstance(source, Path) else "picture"
-    try:
-        data = source if isinstance(source, bytes) else read_bytes(source)[0]
-        image = open_picture(data, source.suffix if isinstance(source, Path) else "")
-        pixels = decode(image, side=side, channels=channels, sixteen_bit=sixteen_bit)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-    return torch.from_numpy(rearrange(pixels, "h w c -> c h w").copy())
-
-
-def check_request(side: int | None, channels: int | None = None) -> None:
-    """Raise `ConfigError` unless pictures can be given this side and these channels."""
-    if side is not None and (side not in range(2, MAX_SIDE + 1) or side % 2):
-        raise ConfigError(f"pictures: expected an even side from 2 to {MAX_SIDE:,}, got {side}")
-    if channels not in (None, 1, 3):
-        raise ConfigError(f"pictures: expected 1 or 3 channels, got {channels}")
 
 
 def decode(
@@ -345,3 +316,31 @@ def _padded(pixels: Pixels, side: int) -> Pixels:
     square = np.zeros((side, side, *pixels.shape[2:]), dtype=pixels.dtype)
     square[top : top + height, left : left + width] = pixels
     return square
+
+
+def loses_depth(image: Image.Image) -> bool:
+    """Whether an opened picture has sixteen bits a channel of which Pillow keeps eight."""
+    tiles: Any = getattr(image, "tile", None)
+    if image.mode in DEEP or not tiles:
+        return False
+    if image.format == "TIFF":
+        depths: Any = getattr(image, "tag_v2", {}).get(258, (8,))
+        return any(depth > 8 for depth in depths)
+    return image.format == "PNG" and ";16" in str(tiles[0][3])
+
+
+def suffix(name: str) -> str:
+    """Return the ending of a file name in small letters, with its dot."""
+    stem, dot, ending = name.rpartition(".")
+    return f".{ending.lower()}" if dot and stem and "/" not in ending else ""
+
+
+def shown(name: str) -> str:
+    """Return a file name fit for a terminal: other bytes and control characters escaped."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def first_line(error: Exception) -> str:
+    """Return what a reader or decoder of pictures says, short and fit for a terminal."""
+    return shown((str(error) or type(error).__name__).splitlines()[0])[:100]

@@ -127,7 +127,7 @@ def token_grids(group: Group, height: int, width: int) -> Float[Tensor, "g n p"]
 
 @constant
 def relative_positions(side: int) -> Int[Tensor, "n m"]:
-    """Number the difference (key minus query) of every pair of tokens of a square grid."""
+    """Index the difference (key minus query) of every pair of tokens of a square grid."""
     row, column = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
     rows, columns = row.flatten(), column.flatten()
     down = rows[None, :] - rows[:, None] + side - 1
@@ -163,7 +163,7 @@ def attention_average(  # noqa: PLR0913
         grids: `token_grids(group, h, w)`.
         positions: `relative_positions(side)`.
         scale: Factor on the scores before the softmax.
-        dropout_rate: Share of attention weights set to zero.
+        dropout_rate: Fraction of attention weights set to zero.
     """
     flat = rearrange(x, "b c h w -> b c (h w)")
     tokens = einsum(flat, grids, "b c p, g n p -> b g n c")
@@ -172,6 +172,6 @@ def attention_average(  # noqa: PLR0913
     code_keys = einsum(codes, key, "s c, a c d -> a s d")[:, positions]  # a n m d
     scores = einsum(queries, keys, "b g a n d, b g a m d -> b g a n m")
     scores = scores + einsum(queries, code_keys, "b g a n d, a n m d -> b g a n m")
-    shares = dropout(scores.softmax(-1), dropout_rate, dropout_rate > 0).mean(dim=3)
-    pooled = einsum(shares, tokens, "b g a m, b g m c -> b a c") / len(grids)
+    attention = dropout(scores.softmax(-1), dropout_rate, dropout_rate > 0).mean(dim=3)
+    pooled = einsum(attention, tokens, "b g a m, b g m c -> b a c") / len(grids)
     return rearrange(einsum(pooled, value, "b a c, a c d -> b a d"), "b a d -> b (a d)")

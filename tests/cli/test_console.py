@@ -39,17 +39,17 @@ def test_data_for_programs_is_written_to_the_letter(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ('{"path": "a[b]"}\t\r\n', "")
 
 
-def test_paragraphs_are_wrapped_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Text("word " * 20))
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
-
-
-def test_paragraphs_are_whole_in_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("terminal", [False, True])
+def test_paragraphs_are_wrapped_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    monkeypatch.delenv("COLUMNS")
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
     show(Text("word " * 50 + "end"))
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert (max(map(len, lines)) <= 40) == terminal
+    assert (len(lines) == 1) != terminal
 
 
 def test_cells_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:

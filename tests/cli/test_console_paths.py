@@ -11,7 +11,8 @@ from PIL import Image
 from support.commands import TINY, Command
 from support.written_runs import tiny_dataset, write_run
 
-from invint.fit import Onlooker, Wish
+from invint.fit import FitConfig
+from invint.train import Callback
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = ["runs[old] and a[/b]", "[bold]:smile:[/]"]
@@ -134,10 +135,10 @@ class Fitted:
 
 
 def test_fit(command: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fit_folder(wish: Wish, out: Path, *, onlooker: Onlooker) -> Fitted:
-        onlooker.say(f"reading {wish.folder}\nand more")
+    def fit_folder(config: FitConfig, out: Path, *, callback: Callback) -> Fitted:
+        callback.on_note(f"reading {config.folder}\nand more")
         files = {"report": out / "report.html", "safetensors": out / "model.safetensors"}
-        return Fitted(f"The advice on {wish.folder}.\n", files)
+        return Fitted(f"The advice on {config.folder}.\n", files)
 
     monkeypatch.setattr("invint.fit.fit_folder", fit_folder)
     done = command("fit", str(place), "--out", str(place / "out"))

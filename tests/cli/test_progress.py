@@ -97,3 +97,20 @@ def test_quiet_training_prints_nothing(capsys: pytest.CaptureFixture[str], tmp_p
     callback.on_note("a note")
     callback.on_end()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_serves_one_run_after_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    bar = ProgressBar(brief=True)
+    for run, steps in enumerate((10, 20)):
+        bar.on_note(f"run {run} [/b]\nwith two lines")
+        bar.on_start(tmp_path, 0, steps)
+        bar.on_step(steps)
+        bar.on_end()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["run 0 [/b]", "with two lines"]
+    assert "10/10" in lines[2]
+    assert lines[3:5] == ["run 1 [/b]", "with two lines"]
+    assert "20/20" in lines[5]

@@ -61,8 +61,9 @@ def say(
 
 
 def show(what: RenderableType, *, error: bool = False) -> None:
-    """Print a table, or paragraphs wrapped to the terminal."""
-    console(error=error).print(what)
+    """Print a table, or paragraphs wrapped to the terminal; in a pipe a paragraph is one line."""
+    out = console(error=error)
+    out.print(what, soft_wrap=isinstance(what, Text) and not out.is_terminal)
 
 
 def write(text: str) -> None:

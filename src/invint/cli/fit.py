@@ -1,6 +1,5 @@
 """`invint fit`: a folder of your images in, a classifier and advice out."""
 
-import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -8,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from invint.cli.console import Counting, say, show
+from invint.cli.console import say, show
 
 if TYPE_CHECKING:
-    from invint.fit import Fitted, Onlooker
-    from invint.train import Callback
+    from invint.fit import FitResult
 
 
 def fit(
@@ -48,9 +46,10 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the advice alone.")] = False,
 ) -> None:
     """Train ordinary and invariant networks on your images; keep the best and say what helps."""
-    from invint.fit import Onlooker, Wish, fit_folder, name_of
+    from invint.cli.progress import callback_for
+    from invint.fit import FitConfig, fit_folder, name_of
 
-    wish = Wish(
+    config = FitConfig(
         folder=folder,
         minutes=minutes,
         side=side,
@@ -58,39 +57,15 @@ def fit(
         seed=seed,
         test_share=test_share,
     )
-    onlooker = Onlooker() if quiet or not sys.stderr else _onlooker()
     target = out or Path(f"{name_of(folder)}-fit")
-    show_advice(fit_folder(wish, target, onlooker=onlooker))
+    show_advice(fit_folder(config, target, callback=callback_for(quiet=quiet, brief=True)))
 
 
-def _onlooker() -> "Onlooker":
-    """Return what tells everything on stderr, with a bar for decoding and one for each run."""
-    from invint.cli.progress import ProgressBar
-    from invint.fit import Onlooker
-
-    class Terminal(Onlooker):
-        def __init__(self) -> None:
-            self.decoding = Counting()
-
-        def say(self, text: str) -> None:
-            self.decoding.close()
-            for line in text.split("\n"):
-                say(line, error=True)
-
-        def on_decode(self, count: int, total: int) -> None:
-            self.decoding(count, total)
-
-        def watch(self) -> "Callback":
-            return ProgressBar(brief=True)
-
-    return Terminal()
-
-
-def show_advice(fitted: "Fitted") -> None:
+def show_advice(result: "FitResult") -> None:
     """Print the advice, where everything is and what to do next."""
-    files = fitted.files
+    files = result.files
     network = quote(str(files.get("onnx", files["safetensors"])))
-    show(Text(fitted.advice))
+    show(Text(result.advice))
     say(f"report     {files['report'].resolve().as_uri()}")
     say(f"to label   invint predict {network} PICTURES --out answers.csv")
     say(f"to try it  invint serve {network}")

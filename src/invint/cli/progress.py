@@ -32,6 +32,10 @@ class ProgressBar(Callback):
     def __init__(self, *, brief: bool = False) -> None:
         self.brief, self.decoding = brief, Counting()
         self.preparing = False
+        self.begin(None)
+
+    def begin(self, steps: int | None) -> None:
+        """Make a bar for a run; it is shown when it is started."""
         out = console(error=True)
         self.roomy = out.width >= ROOMY
         columns = [
@@ -43,18 +47,19 @@ class ProgressBar(Callback):
             TimeRemainingColumn(),
         ]
         self.progress = Progress(*columns, console=out)
-        self.task = self.progress.add_task("training", total=None, state="", visible=False)
+        self.task = self.progress.add_task("training", total=steps, state="")
 
     def on_decode(self, count: int, total: int) -> None:
         """Show a bar of its own."""
         self.decoding(count, total)
 
     def on_start(self, folder: Path, step: int, steps: int) -> None:
-        """Show the bar."""
+        """Show the bar, one for each run."""
         if not self.brief:
             self.on_note(f"{'resuming' if step else 'run'} {folder}")
+        self.begin(steps)
+        self.progress.update(self.task, completed=step)
         self.preparing = True  # on a GPU the compiler and cuDNN take half a minute
-        self.progress.update(self.task, total=steps, completed=step, visible=True)
         self._describe("preparing the first step")
         self.progress.start()
 
@@ -79,8 +84,10 @@ class ProgressBar(Callback):
             self._describe(f"{text}  lr {entry['lr']:.1e}" if self.roomy else text)
 
     def on_note(self, text: str) -> None:
-        """Print a line above the bar."""
-        say(text, above=self.progress)
+        """Print a line above the bar, or the lines of a report."""
+        self.decoding.close()  # two bars at once would overwrite each other
+        for line in text.split("\n"):
+            say(line, above=self.progress)
 
     def on_end(self) -> None:
         """Leave the bar as it is and give the terminal back."""
@@ -126,11 +133,13 @@ class JsonLines(Callback):
         write(json.dumps({"event": event} | values) + "\n")
 
 
-def callback_for(*, quiet: bool, as_json: bool, tensorboard: bool) -> Callback:
-    """Return the callback that the options of `invint train` ask for."""
+def callback_for(
+    *, quiet: bool = False, as_json: bool = False, tensorboard: bool = False, brief: bool = False
+) -> Callback:
+    """Return the callback that the options of a command ask for."""
     callbacks: list[Callback] = [TensorBoard()] if tensorboard else []
     if as_json:
         callbacks.append(JsonLines())
     elif not quiet and sys.stderr:  # None where there is no terminal, as in a service
-        callbacks.append(ProgressBar())
+        callbacks.append(ProgressBar(brief=brief))
     return Callbacks(callbacks)

@@ -1,3 +1,5 @@
+"""What all commands share: the version, wrong use in one line, and how they exit."""
+
 import os
 import subprocess
 import sys
@@ -6,7 +8,6 @@ from pathlib import Path
 import pytest
 from support.commands import Command
 
-from invint.cli import EXAMPLES
 from invint.version import __version__
 
 
@@ -133,13 +134,6 @@ def test_wrong_use_is_one_line_and_status_2(
 
 def test_an_unknown_option_is_status_2(command: Command) -> None:
     assert command("train", "--speed", "3").status == 2
-
-
-@pytest.mark.parametrize("name", [each.__name__ for each in EXAMPLES] + ["recipes"])
-def test_help_ends_with_examples(command: Command, name: str) -> None:
-    done = command(name, "--help")
-    assert done.status == 0
-    assert done.out.count(f"invint {name}") >= 2
 
 
 @pytest.mark.unchecked

@@ -1,12 +1,12 @@
 """Options and arguments that several commands have, and what is made of them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import changed
+if TYPE_CHECKING:
+    from invint.recipes import Recipe
 
 OWN_IMAGES = "Your own images"  # heads of groups of options in a help text
 MACHINE = "Machine"
@@ -109,8 +109,11 @@ def chosen_recipe(
     data: str | None = None,
     scale: float | None = None,
     assignments: list[str] | None = None,
-) -> Recipe:
+) -> "Recipe":
     """Return a recipe with the changes that the options of a command make."""
+    from invint.recipes import find_recipe
+    from invint.recipes.changes import changed
+
     given = {"data.size": size, "data.name": data, "train.scale": scale}
     changes = [f"{path}={value}" for path, value in given.items() if value is not None]
     return changed(find_recipe(name), changes + (assignments or []))

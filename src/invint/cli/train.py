@@ -36,7 +36,6 @@ from invint.cli.options import (
 )
 from invint.errors import ConfigError, InvintError
 from invint.files import check_writable, write_atomically
-from invint.recipes.recipe import DataChoice
 
 if TYPE_CHECKING:
     from invint.data.dataset import Dataset
@@ -309,6 +308,7 @@ def _test_data(
 ) -> "Dataset":
     """Return the data set asked for, or that of the run; refuse what does not fit the network."""
     from invint.predict import check_fit
+    from invint.recipes.recipe import DataChoice
     from invint.train.store import RunStore
 
     choice = RunStore(Path(source)).data_choice if data is None else DataChoice(name=data)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
+from invint.cli.options import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, RunError
 from invint.files import check_writable
 from invint.study.grid import find_study, plan

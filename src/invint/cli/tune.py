@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from invint.cli.train import DataDir, chosen_recipe
+from invint.cli.options import DataDir, chosen_recipe
 from invint.errors import ConfigError
 from invint.recipes import RECIPES, Recipe
 
@@ -52,7 +52,7 @@ def tune(  # noqa: PLR0913
     The objective is the validation error on a fifth of the training images, never the test error.
     The same command with a larger budget goes on; finished trials are not repeated.
     """
-    from invint.cli.terminal.progress import loaded
+    from invint.cli.console import loaded
     from invint.cli.terminal.tune import Tuning
     from invint.study.pool import Place, cluster_executor
     from invint.study.search import check_scales, round_of_brackets, search_space

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
-from invint.cli.terminal.progress import loaded
+from invint.cli.console import loaded
 from invint.errors import ConfigError, Interrupted
 from invint.recipes import Recipe
 from invint.recipes.recipe import DataChoice

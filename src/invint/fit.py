@@ -23,8 +23,7 @@ from invint.errors import ConfigError, DataError, InvintError, RunError
 from invint.export import export_model, load_network
 from invint.files import write_atomically
 from invint.models.registry import create_model
-from invint.recipes.digits import cnn, local_ws, pooling
-from invint.recipes.recipe import Recipe
+from invint.recipes import Recipe, find_recipe
 from invint.report import write_report
 from invint.report.networks import measure_turns, store_of
 from invint.study.records import RunRecord, confusion_matrix, read_predictions, read_run
@@ -136,26 +135,22 @@ def recipes(plan: Plan, data: str, images: int) -> list[Recipe]:
     """
     epochs = max(1, round(plan.steps * plan.batch_size / images))
     return [
-        replace(
-            base,
+        find_recipe(f"digits/{base}").replace(
             name=f"fit/{name}",
             about=about,
-            data=replace(
-                base.data, name=data, augment=augment, validation=VALIDATION, test_turns=1
-            ),
-            train=replace(
-                base.train,
-                epochs=epochs,
-                batch_size=plan.batch_size,
-                lr_decay_epochs=(0.45 * epochs,),
-                class_weights=False,
-            ),
+            data={"name": data, "augment": augment, "validation": VALIDATION, "test_turns": 1},
+            train={
+                "epochs": epochs,
+                "batch_size": plan.batch_size,
+                "lr_decay_epochs": (0.45 * epochs,),
+                "class_weights": False,
+            },
         )
         for name, about, base, augment in (
-            ("cnn", "Ordinary network, images as they are", cnn(), ()),
-            ("cnn-turned", "Ordinary network, trained on turned copies", cnn(), ("rotate",)),
-            ("pooling", "Steerable network with the spatial maximum", pooling(), ("rotate",)),
-            ("local-ws", "Steerable network with invariant integration", local_ws(), ("rotate",)),
+            ("cnn", "Ordinary network, images as they are", "cnn", ()),
+            ("cnn-turned", "Ordinary network, trained on turned copies", "cnn", ("rotate",)),
+            ("pooling", "Steerable network with the spatial maximum", "pooling", ("rotate",)),
+            ("local-ws", "Steerable network with invariant integration", "local-ws", ("rotate",)),
         )
     ]
 

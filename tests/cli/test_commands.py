@@ -295,7 +295,7 @@ def test_recipes_are_listed_and_shown() -> None:
         ("train digits/cn", "no recipe 'digits/cn'; did you mean 'digits/cnn'? `invint recipes`"),
         (
             "train --set train.speed=3",
-            "--set train.speed=3: no value 'train.speed'; train has ['ep",
+            "no value 'train.speed'; train has epochs, batch_size",
         ),
         (
             "train --data didgits",

@@ -1,14 +1,14 @@
 """`invint recipes`: list them, show one with the source of each number."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from invint.recipes import RECIPES, Recipe, find_recipe
-from invint.recipes.changes import changed
+if TYPE_CHECKING:
+    from invint.recipes import Recipe
 
 recipes_app = typer.Typer(
     help="List recipes, or show one with the source of each number.",
@@ -21,11 +21,13 @@ recipes_app = typer.Typer(
 def recipes(context: typer.Context) -> None:
     """List all recipes."""
     if context.invoked_subcommand is None:
+        from invint.recipes import RECIPES
+
         table = Table(box=None, header_style="bold")
         table.add_column("recipe", no_wrap=True)
         table.add_column("about")
-        for name in RECIPES:
-            table.add_row(name, find_recipe(name).about)
+        for name, recipe in RECIPES.items():
+            table.add_row(name, recipe.about)
         Console().print(table)
 
 
@@ -37,6 +39,8 @@ def show(
     ] = None,
 ) -> None:
     """Show every value of a recipe, and where it comes from."""
+    from invint.recipes import changed, find_recipe
+
     recipe = changed(find_recipe(name), assignments or [])
     console = Console()
     about = escape(recipe.about)
@@ -47,18 +51,17 @@ def show(
         console.print(f" [{number}]  {source}", markup=False, highlight=False)
 
 
-def _table(recipe: Recipe, sources: list[str]) -> Table:
+def _table(recipe: "Recipe", sources: list[str]) -> Table:
     """List all values; a source that many share is a number here and written out below."""
+    from invint.recipes import recipe_fields
+
     table = Table(box=None, header_style="bold")
     for title in ("choice", "value", "source"):
         table.add_column(title)
-    parts: dict[str, Any] = recipe.choices
-    for part, choices in parts.items():
-        for key, value in choices.items():
-            path = f"{part}.{key}"
-            source = recipe.source.get(path)
-            number = "" if source is None else escape(f"[{sources.index(source) + 1}]")
-            table.add_row(path, escape(_shown(path, value)), number)
+    for field in recipe_fields():
+        source = recipe.source.get(field.path)
+        number = "" if source is None else escape(f"[{sources.index(source) + 1}]")
+        table.add_row(field.path, escape(_shown(field.path, field.of(recipe))), number)
     return table
 
 

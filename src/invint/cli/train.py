@@ -18,13 +18,11 @@ from rich.table import Table
 from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, InvintError
 from invint.files import check_writable, write_atomically
-from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import changed
-from invint.recipes.recipe import DataChoice
 
 if TYPE_CHECKING:
     from invint.data.dataset import Dataset
     from invint.export import LoadedModel
+    from invint.recipes import Recipe
 
 Source = Annotated[str, typer.Argument(help="A run's folder, or a file of a network.")]
 DataDir = Annotated[
@@ -99,8 +97,10 @@ def chosen_recipe(
     data: str | None = None,
     scale: float | None = None,
     assignments: list[str] | None = None,
-) -> Recipe:
+) -> "Recipe":
     """Return a recipe with what the options of a command change in it."""
+    from invint.recipes import changed, find_recipe
+
     given = {"data.size": size, "data.name": data, "train.scale": scale}
     changes = [f"{path}={value}" for path, value in given.items() if value is not None]
     return changed(find_recipe(name), changes + (assignments or []))
@@ -282,11 +282,12 @@ def _data_for(
     """Return the data set asked for, or that of the run, if the network was made for such."""
     from invint.cli.terminal.progress import loaded
     from invint.predict import check_fit
+    from invint.recipes.recipe import DataChoice
     from invint.train.store import RunStore
 
     choice = RunStore(Path(source)).data_choice if data is None else DataChoice(name=data)
     if data is not None and data.startswith("folder:"):
-        choice = replace(choice, side=model.card.image_size[0])
-    dataset = loaded(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
+        choice = choice.replace(side=model.card.image_size[0])
+    dataset = loaded(choice.replace(skip_bad=skip_bad or choice.skip_bad), data_dir)
     check_fit(model, dataset, source)
     return dataset

@@ -347,7 +347,8 @@ def test_recipes_are_listed_and_shown() -> None:
             "selection 'magnitude' needs the head 'monomials', got 'max'",
         ),
         (
-            "train digits/monomials-magnitude-catalog --set selection.start=2",
+            "train digits/monomials-magnitude-catalog --set selection.start=2 "
+            "--set selection.steps=[[1,1]]",
             "a catalog of 3 factors with distances up to 2 needs 3 monomials, got 2; start with",
         ),
         (

@@ -121,4 +121,12 @@ def test_recipes_cannot_be_changed_and_survive_a_trip() -> None:
     for other in (pickle.loads(pickle.dumps(recipe)), copy.deepcopy(recipe)):
         assert other == recipe
         assert other.hash == recipe.hash
-    assert len({recipe.data, other.data}) == 1
+    assert len({recipe, other}) == len({recipe.data, other.data}) == 1
+
+
+def test_recipes_are_equal_whatever_is_said_of_their_numbers() -> None:
+    recipe = find_recipe("rotmnist/monomials")
+    assert recipe.replace(source={}) == recipe
+    assert hash(recipe.replace(source={})) == hash(recipe)
+    assert recipe.replace(train={"lr": 1}) != recipe
+    assert recipe.replace(name="own/other") != recipe

@@ -77,6 +77,7 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "selection.steps=[[1, 2, 3]]",
             "selection.steps must be a list like [[10, 5]], got [[1, 2, 3]]",
         ),
+        ("selection.steps=5", "selection.steps must be a list like [[10, 5]], got 5"),
         (
             "model.widths=wide",
             "model.widths must be a list like [5], got 'wide'",

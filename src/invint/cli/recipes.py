@@ -68,6 +68,7 @@ def _table(recipe: "Recipe", sources: list[str]) -> Table:
 def _shown(path: str, value: Any) -> str:
     if value is None:
         return "all" if path == "data.size" else "network's own"
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, tuple):
+        shown = [f"({_shown(path, each)})" if isinstance(each, tuple) else each for each in value]
+        return ", ".join(_shown(path, each) for each in shown) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -89,7 +89,8 @@ class Choices(BaseModel):
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, ConfigError):  # a check of ours, maybe of a part
             return str(cause)
-        name, kind = str(problem["loc"][0]), problem["type"]
+        first, *deeper = problem["loc"]
+        name, kind = str(first), "wrong item" if deeper else problem["type"]
         path = f"{cls.part}.{name}" if cls.part else name
         if kind == "extra_forbidden":
             hint = did_you_mean(name, cls.model_fields)
@@ -102,7 +103,7 @@ class Choices(BaseModel):
         if kind == "literal_error":
             known = get_args(_given(field.annotation))
             return f"no {name} {value!r}; {did_you_mean(str(value), known)}there are {_all(known)}"
-        outside = len(problem["loc"]) == 1 and ("than" in kind or kind == "finite_number")
+        outside = kind == "finite_number" or "than" in kind
         wanted = _range(field) if outside else _expected(field.annotation)
         return f"{path} must be {wanted}, got {value!r}"
 
@@ -370,6 +371,16 @@ class Recipe(Choices):
     def _check_selection(self) -> "Recipe":
         self.selection.check_run(self.model.head, self.train.epochs)
         return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        # Where a number comes from does not make it another number.
+        return tuple(value for name, value in self if name != "source")
 
     @property
     def choices(self) -> dict[str, dict[str, object]]:

@@ -4,8 +4,8 @@ import copy
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from invint.errors import ConfigError, ShapeError, check_axes, require_extra
 from invint.files import write_atomically, write_figure
+from invint.nn.modes import evaluating
 from invint.ops.grids import inscribed_disc, permute_grid, rotate
 
 BORDERS = {
@@ -387,20 +388,6 @@ def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
     return Subject(path.name, f"{_name(dtype)} in onnxruntime", run)
 
 
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """Put a module in evaluation mode, and afterwards each of its parts in the mode it was in."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    try:
-        for module in modules:
-            module.training = False
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
-
-
 def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
     fits = len(shape) == 4 and all(
         not isinstance(wanted, int) or wanted == length
@@ -471,7 +458,7 @@ def audit_model(
             _check_logits(part, len(batch))
         return torch.cat([part.detach().cpu().double() for part in parts])
 
-    with evaluating(model):
+    with evaluating(model) if isinstance(model, nn.Module) else nullcontext():
         still = logits(0.0, False)
         _check_reference(still, labels)
         turns = tuple(

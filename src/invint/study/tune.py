@@ -382,9 +382,9 @@ class TrainedTrial:
     def recipe_of(self, configuration: Configuration, fidelity: float) -> Recipe:
         """Return the recipe of a trial; rotated copies of test images are left out."""
         recipe = configured(self.recipe, configuration)
-        data = replace(recipe.data, validation=VALIDATION, test_turns=1)
-        train = replace(recipe.train, scale=round(fidelity, 6))
-        return replace(recipe, data=data, train=train)
+        return recipe.replace(
+            data={"validation": VALIDATION, "test_turns": 1}, train={"scale": round(fidelity, 6)}
+        )
 
     def __call__(self, configuration: Configuration, fidelity: float) -> Measured:
         """Train; a loss that is no number or exhausted memory is a failure of the trial."""
@@ -435,7 +435,7 @@ def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Reci
         f"{share(trial.fidelity)}, best of {trials} trials"
     )
     found = configured(recipe, trial.configuration)
-    return replace(found, name=f"{recipe.name}-tuned", about=about)
+    return found.replace(name=f"{recipe.name}-tuned", about=about)
 
 
 def describe(folder: RunStore, **values: object) -> None:

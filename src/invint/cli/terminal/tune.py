@@ -12,7 +12,7 @@ from rich.table import Table
 
 from invint.errors import RunError
 from invint.recipes import Recipe
-from invint.recipes.files import write_recipe
+from invint.recipes.registry import write_recipe
 from invint.study.pool import Place
 from invint.study.search import OPTIMIZERS, OWNER, Space
 from invint.study.tune import (

@@ -1,10 +1,8 @@
 """Files that are either whole or not there: written aside, flushed, then renamed."""
 
-import io
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from invint.errors import ConfigError
 
@@ -30,13 +28,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         draft.unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
-
-
-def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
-    """Write a figure of matplotlib, whole or not at all, as the suffix says."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix[1:], dpi=dpi)
-    write_atomically(path, picture.getvalue())
 
 
 def check_writable(path: Path) -> Path:

@@ -25,8 +25,7 @@ from invint.files import write_atomically
 from invint.models.registry import create_model
 from invint.recipes.digits import cnn, local_ws, pooling
 from invint.recipes.recipe import Recipe
-from invint.report import write_report
-from invint.report.networks import measure_turns, store_of
+from invint.report import measure_turns, store_of, write_report
 from invint.study.records import RunRecord, confusion_matrix, read_predictions, read_run
 from invint.study.statistics import (
     BETTER,

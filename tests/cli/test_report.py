@@ -13,7 +13,7 @@ from invint.study.records import read_records
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr("invint.report.page.load_data", lambda *_, **__: tiny_dataset())
-    monkeypatch.setattr("invint.report.networks.IMAGES", 6)
+    monkeypatch.setattr("invint.report.page.IMAGES", 6)
     app = typer.Typer()
     app.command()(report)
     return app

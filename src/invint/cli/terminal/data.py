@@ -21,7 +21,6 @@ from rich.table import Table
 from torch import Tensor
 
 from invint.cli.terminal.progress import Counting
-from invint.data.contact_sheet import contact_sheet, save_sheet
 from invint.data.dataset import Dataset, Split
 from invint.data.download import Watcher
 from invint.data.folder import scan
@@ -36,6 +35,8 @@ from invint.data.registry import (
     own_path,
 )
 from invint.errors import ConfigError
+from invint.figures.sheets import contact_sheet
+from invint.figures.style import check_suffix, save_figure
 
 NAME_WIDTH = max(map(len, DATASETS))
 
@@ -86,6 +87,8 @@ def write_sheet(
     seed: int,
 ) -> None:
     """Write a contact sheet of training images with their labels, and print its path."""
+    if out is not None:
+        check_suffix(out)
     with Counting() as progress:
         dataset = load_dataset(name, folder, **options, progress=progress)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())
@@ -98,7 +101,7 @@ def write_sheet(
     path = out or Path(
         f"{'-'.join((dataset.name, *steps)).replace(':', '-').replace('/', '-')}.png"
     )
-    save_sheet(contact_sheet(images, names, title=title), path)
+    save_figure(contact_sheet(images, names, title=title), path)
     print(path)
 
 

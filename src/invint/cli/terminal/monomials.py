@@ -5,7 +5,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from invint.selection.figures import check_suffix, save_figure, selection_figure
+from invint.figures.selections import selection_figure
+from invint.figures.style import check_suffix, save_figure
 from invint.selection.history import (
     History,
     chance_overlap,

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from invint import ConfigError, create_model
 from invint.cli.show import monomials as command
 from invint.errors import DataError, RunError
+from invint.figures.selections import selection_figure
 from invint.nn import Monomials
 from invint.selection import best, prune, selection_event
-from invint.selection.figures import selection_figure
 from invint.selection.history import chance_overlap, overlap, rank_correlation
 from invint.selection.pruning import find_monomials
 from invint.train.store import RunStore

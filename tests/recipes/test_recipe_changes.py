@@ -77,6 +77,16 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "selection.steps=[[1, 2, 3]]",
             "selection.steps must be a list like [[10, 5]], got [[1, 2, 3]]",
         ),
+        ("train.decay=sudden", "no decay 'sudden'; there are exponential, step and milestones"),
+        (
+            "train.lr_decay_epochs=0",
+            "expected one or more epochs above 0 for the decay of the learning rate, got (0.0,)",
+        ),
+        (
+            "train.accumulate=33",
+            "train.accumulate must leave two images or more in each part of a batch of 64, "
+            "got 33 parts; choose at most 32",
+        ),
         ("selection.steps=5", "selection.steps must be a list like [[10, 5]], got 5"),
         (
             "model.widths=wide",

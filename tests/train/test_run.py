@@ -66,8 +66,6 @@ def test_a_run_leaves_what_the_folder_promises(tiny: Tiny) -> None:
         "data.size=5",
         "data.augment=fold",
         "model.head=none-such",
-        "train.optimizer=best",
-        "train.decay=sudden",
     ],
 )
 def test_a_choice_that_is_refused_leaves_nothing(choice: str, tiny: Tiny) -> None:

@@ -127,5 +127,5 @@ def test_two_tunings_of_the_same_do_not_meet(
     monkeypatch.chdir(tmp_path)
     recipe = find_recipe("digits/cnn")
     folder = tuning_folder(Path("tuning"), recipe, 0, (0.02, 1.0), search_space(recipe))
-    with folder.locked(), pytest.raises(RunError, match="another process is at work"):
+    with folder.locked(), pytest.raises(RunError, match="another process is working"):
         invoke("digits/cnn")

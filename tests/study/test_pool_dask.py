@@ -13,7 +13,7 @@ import pytest
 from support.tiny_runs import place_in, tiny, weights
 
 from invint.errors import ConfigError, RunError
-from invint.recipes.changes import changed
+from invint.recipes import changed
 from invint.study import pool
 from invint.study.grid import Cell
 from invint.study.pool import Outcome, Place, on_cluster, one_by_one

@@ -8,7 +8,6 @@ import typer
 from invint.cli.options import Side, SkipBad, TestShare, own_choices
 from invint.errors import ConfigError, RunError
 from invint.files import check_writable
-from invint.study.grid import find_study, plan
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ENGINES = ("local", "dask")
@@ -48,6 +47,7 @@ def study(  # noqa: PLR0913
 ) -> None:
     """Carry out the runs of a study that are not done yet, and show its table."""
     from invint.cli.terminal import study as terminal
+    from invint.study.grid import find_study, plan
     from invint.study.pool import Place
     from invint.train import Execution
 

@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from invint.cli.options import DataDir, chosen_recipe
 from invint.errors import ConfigError
-from invint.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from invint.recipes import Recipe
 
 
 def tune(  # noqa: PLR0913
@@ -54,6 +56,7 @@ def tune(  # noqa: PLR0913
     """
     from invint.cli.console import loaded
     from invint.cli.terminal.tune import Tuning
+    from invint.recipes import RECIPES
     from invint.study.pool import Place, cluster_executor
     from invint.study.search import check_scales, round_of_brackets, search_space
     from invint.study.tune import Budget, processes
@@ -96,7 +99,7 @@ def tune(  # noqa: PLR0913
     tuning.complete(budget, workers, jobs, compare=compare is not None)
 
 
-def _recipe_file(out: Path | None, recipe: Recipe) -> Path:
+def _recipe_file(out: Path | None, recipe: "Recipe") -> Path:
     path = out or Path(f"{recipe.name.replace('/', '-')}-tuned.json")
     if path.suffix != ".json":
         raise ConfigError(f"--out {path}: expected a .json file")

@@ -115,6 +115,10 @@ def check_request(side: int | None, channels: int | None = None) -> None:
         raise ConfigError(f"pictures: expected 1 or 3 channels, got {channels}")
 
 
+class TooManyPixelsError(DataError):
+    """A picture is too large to be decoded."""
+
+
 def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
     """Read a regular file, never waiting for a pipe or a device."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -161,7 +165,9 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
         ) from error
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise DataError(f"has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; shrink it")
+        raise TooManyPixelsError(
+            f"has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; shrink it"
+        )
     if getattr(image, "is_animated", False):
         raise DataError("holds several pictures (frames or pages); save each as its own file")
     return image

@@ -105,14 +105,13 @@ def what_is_measured(recipe: Recipe) -> Recipe:
 
     Of monomials it keeps as many as are left after their selection, that is for most of a run.
     """
-    selection, train = recipe.selection, recipe.train
+    selection = recipe.selection
     left = selection.steps[-1][1] if selection.steps else selection.start
-    return replace(
-        recipe,
+    return recipe.replace(
         name="measured",
         about="",
-        data=replace(recipe.data, size=None),
-        train=replace(train, epochs=1, lr=1e-6, decay="step", lr_decay_epochs=(1.0,), scale=1.0),
+        data={"size": None},
+        train={"epochs": 1, "lr": 1e-6, "decay": "step", "lr_decay_epochs": (1.0,), "scale": 1.0},
         selection=SelectionChoice(start=left) if recipe.model.head == "monomials" else selection,
     )
 
@@ -138,7 +137,7 @@ def _speed(
     recipe: Recipe, images: RunData, execution: Execution, *, batch: int, tests: int
 ) -> Speed:
     """Measure batches of a size, and multiply."""
-    smaller = replace(recipe, train=replace(recipe.train, batch_size=batch))
+    smaller = recipe.replace(train={"batch_size": batch})
     turns = recipe.data.test_turns
     with tempfile.TemporaryDirectory() as folder:
         run = Run(smaller, 0, RunStore(Path(folder)), images, execution, ProcessGroup())

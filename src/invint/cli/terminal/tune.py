@@ -11,8 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from invint.errors import RunError
+from invint.figures.style import save_figure
+from invint.figures.trials import tuning_figure
 from invint.recipes import Recipe
-from invint.recipes.files import write_recipe
+from invint.recipes.registry import write_recipe
 from invint.study.pool import Place
 from invint.study.search import OPTIMIZERS, OWNER, Space
 from invint.study.tune import (
@@ -32,7 +34,7 @@ from invint.study.tune import (
     tuned_recipe,
     tuning_folder,
     verdict,
-    write_outcome,
+    write_trials,
 )
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
@@ -87,9 +89,11 @@ class Tuning:
                     equal = Budget(trials=number)
                     ended["random"] = self.search("random", folder.path, equal, executor, jobs)
             own = self.evaluate({}, self.scales[1]) if self.reference else None
-            files = write_outcome(
-                folder.path, ended, self.space, None if own is None else own.error
-            )
+            figure = tuning_figure(ended, self.space, None if own is None else own.error)
+            files = [folder.path / "tuning.png", folder.path / "tuning.svg"]
+            for path in files:
+                save_figure(figure, path)
+            files.insert(0, write_trials(folder.path, ended, self.space))
         self.show(ended, files, own)
 
     def search(

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from invint.study.journal import Measured, Trial
 from invint.study.search import Choice, Range
 from invint.study.tune import (
-    Measured,
-    Trial,
     against_own,
     draw_tuning,
     trials_csv,

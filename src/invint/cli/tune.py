@@ -1,14 +1,25 @@
 """`invint tune`: find better values for a recipe on validation images."""
 
-import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from invint.cli.console import say, show
+from invint.cli.study import Workers
 from invint.cli.train import DataDir, chosen_recipe
-from invint.errors import ConfigError
+from invint.errors import ConfigError, RunError
 from invint.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:  # they need torch, which help does not wait for
+    from rich.table import Table
+
+    from invint.study.journal import Journal, Measured, Trial
+    from invint.study.tune import Budget, OnTrial, Tuning
+
+SHOWN = 12  # trials in the terminal; all are in trials.csv
 
 
 def tune(  # noqa: PLR0913
@@ -25,8 +36,8 @@ def tune(  # noqa: PLR0913
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Change a value: train.epochs=10.")
     ] = None,
-    min_scale: Annotated[float, typer.Option(help="Lowest share of the iterations.")] = 0.02,
-    max_scale: Annotated[float, typer.Option(help="Highest share of the iterations.")] = 1.0,
+    min_scale: Annotated[float, typer.Option(help="Lowest fraction of the iterations.")] = 0.02,
+    max_scale: Annotated[float, typer.Option(help="Highest fraction of the iterations.")] = 1.0,
     compare: Annotated[
         str | None, typer.Option(help="random: search at random too, at equal cost.")
     ] = None,
@@ -47,16 +58,16 @@ def tune(  # noqa: PLR0913
         Path | None, typer.Option(help="The recipe file; RECIPE-tuned.json by default.")
     ] = None,
 ) -> None:
-    """Tune a recipe by BOHB on validation images, or go on with it; write a recipe file.
+    """Tune a recipe by BOHB on validation images, or resume tuning it; write a recipe file.
 
     The objective is the validation error on a fifth of the training images, never the test error.
-    The same command with a larger budget goes on; finished trials are not repeated.
+    The same command with a larger budget resumes; finished trials are not repeated.
     """
     from invint.cli.terminal.progress import loaded
-    from invint.cli.terminal.tune import Tuning
-    from invint.study.pool import Place, cluster_executor
+    from invint.recipes.files import write_recipe
+    from invint.study.pool import Workspace, threads_each
     from invint.study.search import check_scales, round_of_brackets, search_space
-    from invint.study.tune import Budget, processes
+    from invint.study.tune import TITLES, Budget, Tuning, tuned_recipe, write_outcome
     from invint.train import Execution
 
     chosen = chosen_recipe(recipe, size=size, data=data, assignments=assignments)
@@ -65,35 +76,34 @@ def tune(  # noqa: PLR0913
         trials = sum(number for stages in round_of_brackets(scales) for number, _ in stages)
     if compare not in (None, "random"):
         raise ConfigError(f"--compare {compare}: there is random")
-    if jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: expected 1 or more")
-    if engine not in ("local", "dask"):
-        raise ConfigError(f"--engine {engine}: there are local and dask")
+    workers = Workers(jobs, engine, address)
+    workers.check()
     if threads is None and jobs > 1 and address is None:
-        threads = max(1, (os.cpu_count() or 1) // jobs)
+        threads = threads_each(jobs)
     execution = Execution(device=device, threads=threads)
-    place = Place(
-        runs=runs.resolve(),
-        data_dir=None if data_dir is None else data_dir.resolve(),
-        execution=execution,
-    )
     tuning = Tuning(
         recipe=chosen,
-        base=recipe if recipe in RECIPES else str(Path(recipe).resolve()),
         space=search_space(chosen),
         seed=seed,
         scales=scales,
-        place=place,
-        out=_recipe_file(out, chosen),
+        workspace=Workspace(runs=runs, data_dir=data_dir, execution=execution).absolute(),
         keep_weights=keep_weights,
-        reference=reference,
     )
+    path = _recipe_file(out, chosen)
     budget = Budget(trials=trials, hours=hours)
     if address is None:
         loaded(chosen.data, data_dir)  # refused here, or decoded once, before there are trials
-    on_cluster = engine == "dask" or address is not None
-    workers = cluster_executor(place, jobs=jobs, address=address) if on_cluster else processes(jobs)
-    tuning.complete(budget, workers, jobs, compare=compare is not None)
+    with tuning.store.locked():
+        ended = search(tuning, budget, workers, compare=compare is not None)
+        own = tuning.evaluate({}, max_scale) if reference else None
+        error = None if own is None else own.error
+        files = write_outcome(tuning.store.path, ended, tuning.space, error)
+    method, best = show_outcome(ended, own, max_scale)
+    found = tuned_recipe(chosen, best, TITLES[method], len(ended[method]))
+    write_recipe(found, path, base=recipe if recipe in RECIPES else str(Path(recipe).resolve()))
+    say(f"trials and figure: {', '.join(map(str, files))}")
+    say(f"recipe of trial {best.number} by {TITLES[method]}: {path}")
+    say(f"train it on all images:  invint train {path}")
 
 
 def _recipe_file(out: Path | None, recipe: Recipe) -> Path:
@@ -103,3 +113,97 @@ def _recipe_file(out: Path | None, recipe: Recipe) -> Path:
     if not path.parent.is_dir():
         raise ConfigError(f"--out {path}: there is no folder {path.parent}")
     return path
+
+
+def search(
+    tuning: "Tuning", budget: "Budget", workers: Workers, *, compare: bool
+) -> "dict[str, list[Trial]]":
+    """Spend the budget, and return the trials of each method in the order in which they ended."""
+    from invint.study.pool import executor_for
+
+    tuning.describe()
+    with executor_for(
+        tuning.workspace, engine=workers.engine, jobs=workers.jobs, address=workers.address
+    ) as executor:
+        bohb = tuning.search("bohb", budget, executor, jobs=workers.jobs, progress=_bar)
+        if not compare:
+            return {"bohb": bohb}
+        equal = tuning.equal_budget(bohb)
+        drawn = tuning.search("random", equal, executor, jobs=workers.jobs, progress=_bar)
+        return {"bohb": bohb, "random": drawn}
+
+
+@contextmanager
+def _bar(method: str, budget: "Budget", journal: "Journal") -> "Iterator[OnTrial]":
+    """Show a bar over a search, and yield what moves it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from invint.study.journal import best_trial
+    from invint.study.tune import TITLES, share
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        total = float(budget.trials or 3600 * (budget.hours or 0))
+        task = progress.add_task(TITLES[method], total=total, state="")
+
+        def update(_: "Trial | None" = None) -> None:
+            seconds, best = journal.elapsed, best_trial(journal.ended)
+            done = len(journal.ended) if budget.trials else seconds
+            state = f"{len(journal.ended)} trials"
+            if best is not None:
+                state += f", {best.validation_error:.2%} with {share(best.fidelity)}"
+            progress.update(task, completed=done, state=state)
+
+        update()
+        yield update
+
+
+def show_outcome(
+    ended: "Mapping[str, Sequence[Trial]]", own: "Measured | None", scale: float
+) -> "tuple[str, Trial]":
+    """Print the best trials and what they say; return the best of all, and its method."""
+    from invint.study.journal import best_trial
+    from invint.study.search import OWNER
+    from invint.study.tune import against_own, verdict
+
+    best = best_trial(trial for found in ended.values() for trial in found)
+    show(_trials_table(ended))
+    for line in verdict(ended):
+        say(line)
+    if own is not None:
+        say(against_own(best, own, scale))
+    if best is None:
+        problem = next(trial.problem for found in ended.values() for trial in found)
+        raise RunError(f"{OWNER}: no trial succeeded; first: {problem}")
+    return next(method for method, found in ended.items() if best in found), best
+
+
+def _trials_table(ended: "Mapping[str, Sequence[Trial]]") -> "Table":
+    from rich.table import Table
+
+    rows = [(method, trial) for method, found in ended.items() for trial in found]
+    rows.sort(key=lambda row: _rank(row[1]))
+    more = "; the others are in trials.csv" if len(rows) > SHOWN else ""
+    table = Table(box=None, header_style="bold", caption=f"{len(rows)} trials, best first{more}")
+    table.add_column("trial")
+    for title in ("iterations", "error", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_column("values")
+    for method, trial in rows[:SHOWN]:
+        error = trial.validation_error
+        table.add_row(
+            f"{method} {trial.number}",
+            f"{trial.fidelity:.3g}",
+            "failed" if error is None else f"{error:.2%}",
+            f"{trial.seconds:.1f}",
+            " ".join(
+                f"{path.partition('.')[2]}={value:g}" for path, value in trial.configuration.items()
+            ),
+        )
+    return table
+
+
+def _rank(trial: "Trial") -> tuple[bool, float, float]:
+    error = trial.validation_error
+    return error is None, -trial.fidelity, 1.0 if error is None else error

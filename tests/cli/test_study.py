@@ -242,7 +242,7 @@ def test_the_bar_follows_the_logs_of_other_processes(
 
     monkeypatch.setattr(bar, "read_logs", look)
     with bar.shown():
-        looked.wait()
+        assert looked.wait(60)
         assert task.completed == 3
         bar.finish(Outcome(cells[0], workspace.folder(cells[0]), error=0.125))
         assert (task.completed, task.description) == (6, "1 of 2 runs")

@@ -1,12 +1,13 @@
 # make demo   the main job, on embedded data
 # make check  format, lint, types, import contracts, quick tests
 # make test   check, every slow test, and the documentation
+# make coverage  which lines the tests reach: a figure, and a page in .venv/coverage
 PYTHON ?= python3
 PY := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
 
-.PHONY: demo check test lint docs browser figures bench clean
+.PHONY: demo check test coverage lint docs browser figures bench clean
 
 demo: $(STAMP)
 	@$(PY) -m invint study digits --only cnn,pooling,local-ws,monomials --sizes 100,all --seeds 3 \
@@ -20,6 +21,12 @@ check: lint
 test: lint docs browser
 	$(PYTEST) -m "not unchecked" --durations=5
 	INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked" --durations=5
+
+coverage: $(STAMP) browser
+	rm -f .venv/.coverage*
+	COVERAGE_FILE=.venv/.coverage $(PYTEST) -m "not unchecked" --cov --cov-report=
+	COVERAGE_FILE=.venv/.coverage INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked" --cov --cov-append \
+		--cov-report=term:skip-covered --cov-report=html:.venv/coverage
 
 lint: $(STAMP)
 	$(PY) -m ruff format --check .

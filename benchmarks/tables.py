@@ -25,6 +25,7 @@ STUDIES = (
     "digits-longer",
     "digits-selection",
     "rotmnist-small",
+    "table2-full",
     "table2-tenth",
 )
 KERNELS = {
@@ -73,6 +74,9 @@ def heads_cuda() -> list[dict[str, Any]]:
         for row in rows_of(name):
             if row["head"] != "monomials" or name == "heads-cuda":  # with kernels now in use
                 newest[row["place"]["network"], row["head"], row.get("monomials")] = row
+    for row in rows_of("heads-cuda-sf-ii"):  # with average pooling only as what it is a multiple of
+        if row["head"] == "sf-ii":
+            newest[row["place"]["network"], "sf-ii", None] = row
     order = [(name, options.get("monomials")) for name, options in heads.HEADS]
     return [
         newest[place.network, *each]
@@ -80,6 +84,12 @@ def heads_cuda() -> list[dict[str, Any]]:
         for each in order
         if (place.network, *each) in newest
     ]
+
+
+def steps_cuda() -> list[dict[str, Any]]:
+    """Return whole training steps on CUDA, those of SF-II from the newer record."""
+    newer = {(row["network"], row["head"]): row for row in rows_of("steps-cuda-sf-ii")}
+    return [newer.get((row["network"], row["head"]), row) for row in rows_of("steps-cuda")]
 
 
 def study(name: str) -> str:
@@ -131,7 +141,7 @@ def main() -> None:
         "heads-cpu": heads.table(rows_of("heads-cpu")),
         "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
-        "steps-cuda": steps.table(rows_of("steps-cuda")),
+        "steps-cuda": steps.table(steps_cuda()),
         "batches-cuda": batches.table(rows_of("batches-cuda")),
         "digits-rounding": rounding.table(rows_of("digits-rounding")),
     }

@@ -22,7 +22,7 @@ mpl.use("Agg")  # no screen needed
 import matplotlib.pyplot as plt
 
 GROUP, CHANNELS, SIDE = Cyclic(8), 4, 29
-EXACT = [symmetry.number for symmetry in GROUP.grid_symmetries]
+EXACT = [symmetry.element for symmetry in GROUP.grid_symmetries]
 BLUE, GREY = "#2563a8", "#9aa3ad"
 
 

@@ -1,11 +1,15 @@
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from invint.errors import ConfigError
-from invint.files import check_writable, write_atomically
+from invint.files import check_writable, locked, write_atomically
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -47,3 +51,42 @@ def test_a_full_disk_leaves_the_old_file_and_names_it(
     assert caught.value.errno == errno.ENOSPC
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from invint.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_lock_is_held_by_one_process_and_falls_when_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    assert holder.stdout is not None
+    with holder.stdout:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "lock").acquire(blocking=False)
+        holder.send_signal(signal.SIGKILL)
+        with locked(tmp_path / "lock"):
+            holder.wait()
+
+
+def test_a_lock_can_be_taken_again_and_leaves_its_file(tmp_path: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path / "lock"):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_what_is_raised_under_a_lock_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), locked(tmp_path / "lock"):
+        raise KeyError
+    with locked(tmp_path / "lock"):
+        pass

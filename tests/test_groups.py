@@ -35,7 +35,7 @@ def test_grid_symmetries_are_the_elements_with_whole_entries(group: Group) -> No
         for number, element in enumerate(group.elements)
         if np.allclose(matrix(element), np.round(matrix(element)), atol=1e-9)
     ]
-    assert [symmetry.number for symmetry in group.grid_symmetries] == whole
+    assert [symmetry.element for symmetry in group.grid_symmetries] == whole
     for number, quarter_turns, flip in group.grid_symmetries:
         expected = matrix(Element(quarter_turns * math.pi / 2, flip))
         np.testing.assert_allclose(matrix(group.elements[number]), expected, atol=1e-12)

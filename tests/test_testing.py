@@ -18,10 +18,10 @@ from invint.testing import (
 def test_moving_composes_like_the_group() -> None:
     group = Dihedral(4)
     x = torch.randn(1, 2, 8, 5, 6)
-    by_number = {symmetry.number: symmetry for symmetry in group.grid_symmetries}
+    by_element = {symmetry.element: symmetry for symmetry in group.grid_symmetries}
     for a in group.grid_symmetries:
         for b in group.grid_symmetries:
-            product = by_number[group.quotients[group.quotients[a.number][0]][b.number]]
+            product = by_element[group.quotients[group.quotients[a.element][0]][b.element]]
             assert torch.equal(move(move(x, group, b), group, a), move(x, group, product))
 
 

@@ -29,7 +29,7 @@ class DataError(InvintError, ValueError):
 
 
 class RunError(InvintError, RuntimeError):
-    """A run cannot go on; what it had done so far is kept."""
+    """A run cannot continue; what it had done so far is kept."""
 
 
 class RunLockedError(RunError):

@@ -63,14 +63,14 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         head: Head of a steerable network: `max`, `avg`, `monomials`, `global-ws`, `local-ws`,
-            `mlp`, `attention` or `sf-ii`; none for a plain network. None was shown to be better
-            than `max` on small images: see the results in the documentation.
+            `mlp`, `attention` or `sf-ii`; `None` for a plain network. None is known
+            to be better than `max` on small images: see the results in the documentation.
         group: Its symmetries: `C8` are eight rotations, `D4` four with their mirror images.
         network: Name of the network; `cnn-small` with `head=None` is an ordinary one.
         steps: Steps of training.
         batch_size: Images per step.
         lr: Learning rate at the start; it falls to a hundredth.
-        dropout: Share of activations dropped in training.
+        dropout: Fraction of activations dropped in training.
         augment: Any of `rotate`, `crop`, `flip`, `cutout`: what is done to images in training.
         class_weight: `balanced` to weight classes inversely to how often they occur, or a
             dictionary of weights by class.
@@ -195,7 +195,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.loss_curve_ = self._learn(objective, optimizer, self._batches(part, seed), device)
         if not math.isfinite(self.loss_curve_[-1]):
             raise ConfigError(
-                "InvariantClassifier: the loss is no number any more; try a smaller lr than "
+                "InvariantClassifier: the loss is NaN or infinite; try a smaller lr than "
                 f"{self.lr:g}"
             )
         self.network_ = network.cpu().eval()

@@ -1,10 +1,14 @@
-"""Files that are either whole or not there: written aside, flushed, then renamed."""
+"""Files that are either whole or not there, and locks on them between processes."""
 
+import contextlib
 import io
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from invint.errors import ConfigError
 
@@ -37,6 +41,17 @@ def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], dpi=dpi)
     write_atomically(path, picture.getvalue())
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for a lock between processes and hold it; it falls with its process, however that ends.
+
+    Args:
+        path: A file for the lock alone, which stays behind.
+    """
+    with FileLock(path):
+        yield
 
 
 def check_writable(path: Path) -> Path:

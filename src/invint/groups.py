@@ -23,7 +23,7 @@ class Element(NamedTuple):
 class GridSymmetry(NamedTuple):
     """An element that permutes pixels: mirror `y → -y` if `flip`, then make quarter turns."""
 
-    number: int
+    element: int
     quarter_turns: int
     flip: bool
 
@@ -79,7 +79,7 @@ class Group:
         quarters = math.gcd(self.n, 4)
         return tuple(
             GridSymmetry(
-                number=flip * self.n + turn * self.n // quarters,
+                element=flip * self.n + turn * self.n // quarters,
                 quarter_turns=turn * 4 // quarters,
                 flip=bool(flip),
             )

@@ -21,7 +21,7 @@ def move(x: Tensor, group: Group, symmetry: GridSymmetry) -> Tensor:
     if x.ndim not in (4, 5):
         raise ShapeError(f"move: expected axes b c h w or b c g h w, got shape {tuple(x.shape)}")
     moved = permute_grid(x, symmetry.quarter_turns, symmetry.flip)
-    return moved[:, :, list(group.quotients[symmetry.number])] if x.ndim == 5 else moved
+    return moved[:, :, list(group.quotients[symmetry.element])] if x.ndim == 5 else moved
 
 
 def assert_equivariant(
@@ -71,7 +71,7 @@ def _assert_moves(
     still = function(x)
     for symmetry in group.grid_symmetries:
         turned = move(x, group, symmetry)
-        if symmetry.number and turned.shape == x.shape and torch.equal(turned, x):
+        if symmetry.element and turned.shape == x.shape and torch.equal(turned, x):
             raise ConfigError(
                 f"the input does not change under {_name(symmetry)}; use random numbers"
             )

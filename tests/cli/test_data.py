@@ -101,11 +101,16 @@ def test_check_prints_the_scan_of_a_folder(tmp_path: Path, monkeypatch: pytest.M
     assert lines("show", f"folder:{root}", *options) == ["folder-pets.png"]
 
 
-def test_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    printed = "\n".join(lines())
-    assert all(f" {name} " in printed for name in DATASETS)
-    assert "…" not in printed
+@pytest.mark.parametrize("columns", [60, 80])
+def test_names_are_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    printed = lines()
+    shown = [line.split()[0] for line in printed[1:-2] if not line.startswith(" ")]
+    assert shown == list(DATASETS)
+    assert max(map(len, printed[:-1])) <= columns
+    assert not any("…" in line for line in printed)
 
 
 def test_check_says_what_is_missing() -> None:
@@ -190,4 +195,6 @@ def test_augmented_images_are_those_a_network_sees(
 def test_help_ends_with_examples(command: tuple[str, ...]) -> None:
     printed = lines(*command, "--help")
     written = [line for line in printed if line.strip()]
-    assert written[-1].strip().startswith("Examples:  invint data")
+    title, *examples = (line.strip() for line in written[-3:])
+    assert title == "Examples:"
+    assert all(each.startswith(" ".join(("invint data", *command))) for each in examples)

@@ -118,9 +118,9 @@ def splits(**changes: Any) -> dict[str, Any]:
         (given(labels=three_classes(29)), r"labels: expected one entry for each of 30 images"),
         (
             given(labels=three_classes(30) - 1),
-            r"labels: expected class numbers from 0, got \[-1, 0",
+            r"labels: expected class indices from 0, got \[-1, 0",
         ),
-        (given(labels=three_classes(30) / 2), r"labels: expected class numbers from 0, got \[0.0"),
+        (given(labels=three_classes(30) / 2), r"labels: expected class indices from 0, got \[0.0"),
         (given(labels=three_classes(30) * 2), "expected labels 0 to 4.*got no image of class 1"),
         (given(labels=three_classes(30) * 0), "expected labels 0 to 0.*got no image of class 1"),
         (given(labels=three_classes(30) * 2**29), "expected labels 0 to .*got label 1073741824"),
@@ -146,7 +146,7 @@ def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, Any], line: st
 
 def test_labels_beyond_any_class_count_are_refused(tmp_path: Path) -> None:
     labels = np.full(30, 2**63, dtype=np.uint64)
-    with pytest.raises(DataError, match="labels: expected class numbers from 0, got"):
+    with pytest.raises(DataError, match="labels: expected class indices from 0, got"):
         load_arrays(saved(tmp_path, **given(labels=labels)))
 
 

@@ -5,55 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.data.batches import AUGMENTATIONS, crop, cutout, flip, hole_of, padding_of, rotate
-from invint.ops.grids import rotate as rotate_alike
-
-
-@pytest.mark.parametrize("side", [5, 6, 28])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_quarter_turns_permute_pixels(side: int, dtype: torch.dtype) -> None:
-    images = torch.rand(4, 2, side, side, dtype=dtype)
-    turned = rotate(images, torch.arange(4, dtype=dtype) * math.pi / 2)
-    for number in range(4):
-        expected = torch.rot90(images[number], number, dims=(-2, -1))
-        tolerance = 100 * side * torch.finfo(dtype).eps
-        torch.testing.assert_close(turned[number], expected, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("shape", [(5, 5), (4, 7)])
-def test_rotation_matches_its_definition(shape: tuple[int, int]) -> None:
-    images = torch.rand(3, 2, *shape, dtype=torch.float64)
-    angles = torch.tensor([0.4, -2.0, 3.0], dtype=torch.float64)
-    expected = torch.stack(
-        [
-            torch.stack([rotated_by_loops(channel, angle) for channel in image])
-            for image, angle in zip(images, angles.tolist(), strict=True)
-        ]
-    )
-    torch.testing.assert_close(rotate(images, angles), expected)
-
-
-def rotated_by_loops(x: Tensor, angle: float) -> Tensor:
-    """Ask for every pixel where it comes from, and weigh the four neighbours of that place."""
-    height, width = x.shape
-    out = torch.zeros_like(x)
-    for row in range(height):
-        for column in range(width):
-            right, up = column - (width - 1) / 2, (height - 1) / 2 - row
-            at_column = math.cos(angle) * right + math.sin(angle) * up + (width - 1) / 2
-            at_row = (height - 1) / 2 + math.sin(angle) * right - math.cos(angle) * up
-            for r in range(height):
-                for c in range(width):
-                    weight = max(0, 1 - abs(at_row - r)) * max(0, 1 - abs(at_column - c))
-                    out[row, column] += weight * x[r, c]
-    return out
-
-
-def test_a_batch_turns_like_one_image() -> None:
-    images, angles = torch.rand(5, 3, 9, 9), torch.linspace(0, 6, 5)
-    for number, angle in enumerate(angles.tolist()):
-        expected = rotate_alike(images[number : number + 1], angle)[0]
-        torch.testing.assert_close(rotate(images, angles)[number], expected, atol=1e-5, rtol=0)
+from invint.data.batches import AUGMENTATIONS, crop, cutout, flip, hole_of, padding_of
 
 
 @pytest.mark.parametrize("padding", [1, 2])

@@ -15,10 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
-from invint.data import cache, pictures
+from invint.data import cache, folder, pictures
 from invint.data.cache import user_cache
 from invint.data.dataset import Dataset
-from invint.data.folder import load_folder
+from invint.data.folder import load_folder, scan
+from invint.data.listing import read_layout
 from invint.errors import DataError
 
 
@@ -70,6 +71,61 @@ def test_the_second_start_opens_no_picture(
 def test_each_picture_is_read_and_decoded_once(root: Path, place: Path, decoded: list[int]) -> None:
     load_folder(root, cache=place)
     assert len(decoded) == 30
+
+
+def test_another_split_decodes_nothing(
+    root: Path, place: Path, decoded: list[int], tmp_path: Path
+) -> None:
+    load_folder(root, cache=place)
+    decoded.clear()
+    for options in ({"seed": 1}, {"test_share": 0.5}):
+        fresh = load_folder(root, cache=tmp_path / "fresh" / next(iter(options)), **options)
+        assert len(decoded) == 30
+        decoded.clear()
+        assert same(load_folder(root, cache=place, **options), fresh)
+        assert decoded == []
+
+
+def test_splits_are_kept_side_by_side(root: Path, place: Path) -> None:
+    for _ in range(2):
+        for seed in range(3):
+            load_folder(root, cache=place, seed=seed)
+    assert len(list(place.glob("images-*"))) == 3
+
+
+def test_a_scan_decodes_for_those_who_ask_for_the_side_it_chose(
+    root: Path, place: Path, decoded: list[int]
+) -> None:
+    side = scan(root, cache=place).shape.side
+    decoded.clear()
+    load_folder(root, cache=place, side=side, seed=1)
+    assert decoded == []
+    load_folder(root, cache=place, side=2 * side)
+    assert len(decoded) == 30
+    decoded.clear()
+    scan(root, cache=place)
+    scan(root, cache=place, side=2 * side)
+    assert decoded == []
+
+
+def test_other_labels_in_a_table_decode_nothing_and_take_the_place_of_the_old_ones(
+    root: Path, place: Path, decoded: list[int]
+) -> None:
+    for shift in range(2):
+        rows = [f"{'ab'[n % 2]}/{n:05}.png,{(n + shift) // 7 % 2}" for n in range(30)]
+        (root / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+        load_folder(root, cache=place)
+        assert len(list(place.glob("images-*"))) == 1
+    assert len(decoded) == 30
+
+
+def test_a_folder_that_is_listed_is_not_listed_again(
+    root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = read_layout(root)
+    monkeypatch.setattr(folder, "read_layout", lambda _: pytest.fail("listed again"))
+    assert scan(layout, cache=place).path == root
+    assert len(load_folder(layout, cache=place).train) == 24
 
 
 def test_images_are_mapped_not_loaded(root: Path, place: Path) -> None:

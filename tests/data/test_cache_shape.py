@@ -2,11 +2,11 @@
 
 import pytest
 
-from invint.data.cache import Seen, suggested_shape
+from invint.data.cache import FileInfo, suggested_shape
 
 
-def seen(width: int, height: int, mode: str = "RGB") -> Seen:
-    return Seen("", 0, 0, "x", width, height, mode)
+def info(width: int, height: int, mode: str = "RGB") -> FileInfo:
+    return FileInfo("", 0, 0, "x", width, height, mode)
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def seen(width: int, height: int, mode: str = "RGB") -> Seen:
 def test_the_side_is_the_common_one_or_the_next_above_the_median(
     sizes: list[tuple[int, int]], side: int
 ) -> None:
-    assert suggested_shape([seen(*size) for size in sizes], None).side == side
-    assert suggested_shape([seen(*size) for size in sizes], 40).side == 40
+    assert suggested_shape([info(*size) for size in sizes], None).side == side
+    assert suggested_shape([info(*size) for size in sizes], 40).side == 40

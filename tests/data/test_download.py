@@ -116,7 +116,7 @@ def test_a_download_cut_in_the_middle_is_resumed(server: Server, tmp_path: Path)
     assert server.requests == asked
 
 
-def test_a_later_call_goes_on_where_the_last_one_broke_off(server: Server, tmp_path: Path) -> None:
+def test_a_later_call_resumes_where_the_last_one_broke_off(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
     fetch(file_bin(server), tmp_path)
     assert server.requests == ["/file.bin bytes=1000-"]

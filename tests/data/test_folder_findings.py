@@ -8,7 +8,7 @@ import pytest
 
 from invint.data.cache import Shape
 from invint.data.folder import Scan, refuse
-from invint.data.listing import Bad
+from invint.data.listing import BadFile
 from invint.errors import DataError
 
 PLAIN = Scan(
@@ -38,7 +38,7 @@ def test_long_lists_are_cut() -> None:
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    bad = Bad(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it anew")
+    bad = BadFile(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it anew")
     lines = replace(PLAIN, bad=(bad,)).report().splitlines()
     assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in lines
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from invint.data.cifar10 import INSIDE, NAMES, load_cifar10
+from invint.data.official import CIFAR10_FOLDER, CIFAR10_NAMES, load_cifar10
 from invint.data.registry import check_files, load_dataset
 from invint.errors import DataError
 
@@ -25,7 +25,7 @@ def write_cifar10(folder: Path) -> None:
         (folder / name).write_bytes(records(seed).tobytes())
 
 
-@pytest.mark.parametrize("inside", ["", INSIDE])
+@pytest.mark.parametrize("inside", ["", CIFAR10_FOLDER])
 def test_records_are_a_label_and_three_planes(tmp_path: Path, inside: str) -> None:
     write_cifar10(tmp_path / inside)
     dataset = load_cifar10(tmp_path, per_file=4)
@@ -35,7 +35,7 @@ def test_records_are_a_label_and_three_planes(tmp_path: Path, inside: str) -> No
     for channel, row, column in ((0, 0, 0), (1, 4, 30), (2, 31, 31)):
         expected = third[1, 1 + 1024 * channel + 32 * row + column]
         assert dataset.train.images[9, channel, row, column] == expected
-    assert dataset.class_names == NAMES
+    assert dataset.class_names == CIFAR10_NAMES
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_records_are_a_label_and_three_planes(tmp_path: Path, inside: str) -> No
         (b"", "expected 4 records of 3,073 bytes, got 0 bytes"),
         (records(0).tobytes()[:-1], "got 12,291 bytes"),
         (records(0).tobytes() + b"0", "got 12,293 bytes"),
-        (bytes([10]) + records(0).tobytes()[1:], "expected labels from 0 to 9, got 10"),
+        (bytes([10]) + records(0).tobytes()[1:], "expected labels from 0 to 9, got 1 to 10"),
     ],
 )
 def test_a_lying_file_gets_one_line_with_its_name(
@@ -67,7 +67,7 @@ def test_the_real_files_are_read() -> None:
     dataset = load_dataset("cifar10")
     assert torch.bincount(dataset.train.labels).tolist() == [5000] * 10
     assert torch.bincount(dataset.test.labels).tolist() == [1000] * 10
-    assert [NAMES[label] for label in dataset.train.labels[:3].tolist()] == [
+    assert [CIFAR10_NAMES[label] for label in dataset.train.labels[:3].tolist()] == [
         "frog", "truck", "truck",
     ]  # fmt: skip
     assert dataset.fingerprint == "088db17c50ddf8b6"

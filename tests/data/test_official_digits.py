@@ -4,8 +4,7 @@ from sklearn.datasets import load_digits as scikit_digits
 from torch.nn.functional import interpolate, pad
 
 from invint.data.dataset import Dataset
-from invint.data.digits import SIDE, ZOOM, load_digits
-from invint.data.rotated_mnist import turn_each
+from invint.data.official import DIGITS_SIDE, DIGITS_ZOOM, load_digits, rotate_bytes
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,8 @@ def test_turning_loses_hardly_any_ink(digits: Dataset) -> None:
 def test_upright_a_digit_is_enlarged_into_the_middle() -> None:
     digit = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
     digit[..., 2:6, 3:6] = torch.randint(0, 256, (4, 3), dtype=torch.uint8)
-    made = turn_each(digit, torch.zeros(1).double(), side=SIDE, zoom=ZOOM, mode="bicubic")
+    upright = torch.zeros(1).double()
+    made = rotate_bytes(digit, upright, mode="bicubic", side=DIGITS_SIDE, zoom=DIGITS_ZOOM)
     enlarged = interpolate(digit.double(), size=(16, 16), mode="bicubic").clamp(0, 255)
     assert (made - pad(enlarged, (2, 2, 2, 2))).abs().max() < 0.5 + 1e-9
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from invint.data.mnist import load_mnist
+from invint.data.official import load_mnist
 from invint.data.registry import check_files, load_dataset
 from invint.errors import DataError
 
@@ -47,7 +47,7 @@ def test_images_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
         (NAMES[0], idx(2051, (2**31 - 1, 28, 28), b""), r"sizes \(20, 28, 28\), got \(2147483647"),
         (NAMES[0], idx(2051, (20, 28, 28), bytes(99)), "expected 15,680 bytes.*, got 99"),
         (NAMES[0], idx(2051, (20, 28, 28), bytes(20000)), "expected 15,680 bytes.*, got more"),
-        (NAMES[1], idx(2049, (10,), bytes([10] * 10)), "expected labels from 0 to 9, got 10"),
+        (NAMES[1], idx(2049, (10,), bytes([10] * 10)), "expected labels from 0 to 9, got 10 to 10"),
         (NAMES[1], gzip.compress(b"\0\0\b", mtime=0), "cut off, or not gzipped"),
     ],
 )

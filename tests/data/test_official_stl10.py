@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from invint.data.stl10 import INSIDE, NAMES, load_stl10
+from invint.data.official import STL10_FOLDER, STL10_NAMES, load_stl10
 from invint.errors import DataError
 
 
@@ -18,10 +18,10 @@ def write_stl10(folder: Path, counts: tuple[int, int] = (5, 8)) -> None:
         columns_first = pixels(count).swapaxes(2, 3)
         (folder / f"{part}_X.bin").write_bytes(columns_first.tobytes())
         (folder / f"{part}_y.bin").write_bytes(bytes(i % 10 + 1 for i in range(count)))
-    (folder / "class_names.txt").write_text("\n".join(NAMES) + "\n")
+    (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n")
 
 
-@pytest.mark.parametrize("inside", ["", INSIDE])
+@pytest.mark.parametrize("inside", ["", STL10_FOLDER])
 def test_columns_become_rows(tmp_path: Path, inside: str) -> None:
     write_stl10(tmp_path / inside)
     dataset = load_stl10(tmp_path, counts=(5, 8))
@@ -35,8 +35,8 @@ def test_columns_become_rows(tmp_path: Path, inside: str) -> None:
     [
         ("train_X.bin", b"", "expected 138,240 bytes, got 0"),
         ("test_y.bin", bytes(7), "expected 8 bytes, got 7"),
-        ("train_y.bin", bytes(5), r"expected labels from 1 to 10, got 0\.\.0"),
-        ("test_y.bin", bytes([11] * 8), r"expected labels from 1 to 10, got 11\.\.11"),
+        ("train_y.bin", bytes(5), r"expected labels from 1 to 10, got 0 to 0"),
+        ("test_y.bin", bytes([11] * 8), r"expected labels from 1 to 10, got 11 to 11"),
         ("class_names.txt", b"cat dog", "expected the classes airplane .* truck, got cat dog"),
     ],
 )

@@ -75,6 +75,24 @@ def test_own_images_are_read_from_their_path_with_their_options(
     assert asked == [(tmp_path, options)]
 
 
+@pytest.mark.parametrize("name", ["folder", "arrays"])
+def test_own_images_are_split_by_the_seed_that_is_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def load(_: Path, *, seed: int = 0) -> Dataset:
+        seeds.append(seed)
+        return load_dataset("digits")
+
+    module = ModuleType(f"invint.data.{name}")
+    module.__dict__[f"load_{name}"] = load
+    monkeypatch.setitem(sys.modules, f"invint.data.{name}", module)
+    for seed in (0, 3):
+        load_dataset(f"{name}:{tmp_path}", split_seed=seed)
+    assert seeds == [0, 3]
+
+
 def test_progress_may_be_asked_of_sets_that_have_none() -> None:
     dataset = load_dataset("digits", progress=lambda *_: pytest.fail("nothing is decoded"))
     assert dataset.name == "digits"
@@ -87,6 +105,7 @@ def test_progress_may_be_asked_of_sets_that_have_none() -> None:
         ("mnist", {"skip_bad": True}, "mnist: skip_bad is for folder:PATH; leave it out"),
         ("arrays:a.npz", {"side": 32}, "arrays:a.npz: side is for folder:PATH; leave it out"),
         ("svhn", {"test_share": 0.1}, "svhn: test_share is for folder:PATH and arrays:PATH; leave"),
+        ("mnist", {"split_seed": 1}, "mnist: split_seed is for folder:PATH and arrays:PATH; leave"),
     ],
 )
 def test_options_of_own_images_are_refused_elsewhere(

@@ -81,6 +81,24 @@ def test_onnx_is_the_network_and_stays_as_images_turn(head: str, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.unchecked
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
+@pytest.mark.parametrize("head", ["monomials", "attention"])
+def test_files_hold_no_path_of_the_machine_that_wrote_them(
+    suffix: str, head: str, tmp_path: Path
+) -> None:
+    model, card = small(head)
+    path = tmp_path / f"a{suffix}"
+    export_model(model, path, card)
+    content = path.read_bytes()
+    if suffix == ".pt2":
+        with zipfile.ZipFile(path) as archive:
+            content = b"".join(archive.read(name) for name in archive.namelist())
+    for module in (sys.modules["invint.export"], torch):
+        assert str(Path(str(module.__file__)).parents[1]).encode() not in content
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
 def test_residual_networks_export_on_odd_sizes(suffix: str, tmp_path: Path) -> None:
     narrow: dict[str, Any] = {"stem": 2, "widths": [2, 3, 4], "kernel_size": 3}

@@ -18,14 +18,14 @@ from support.folders import (
 from typer.testing import CliRunner
 
 from invint.cli.fit import fit
-from invint.data.arrays import load_arrays
 from invint.errors import ConfigError, DataError, Interrupted
 from invint.export import load_model
-from invint.fit import Fitted, Onlooker, Plan, Wish, fit_folder, name_of
+from invint.fit import FitConfig, FitResult, Plan, fit_folder, name_of
 from invint.predict import predict
 from invint.study.records import read_predictions
 from invint.study.statistics import BETTER
 from invint.train import Callback
+from invint.train.setup import load_data
 
 PLAN = Plan(side=16, batch_size=32, steps=45, seeds=1)
 SHORT = Plan(side=16, batch_size=16, steps=2, seeds=1)
@@ -39,23 +39,23 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-class Heard(Onlooker):
+class Notes(Callback):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def say(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.lines.append(text)
 
 
 @pytest.fixture(scope="module")
-def orientation(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def orientation(tmp_path_factory: pytest.TempPathFactory) -> FitResult:
     root = tmp_path_factory.mktemp("six-and-nine")
-    wish = Wish(folder=six_and_nine(root / "digits"), test_share=0.3)
-    return fit_folder(wish, root / "out", plan=PLAN)
+    config = FitConfig(folder=six_and_nine(root / "digits"), test_share=0.3)
+    return fit_folder(config, root / "out", plan=PLAN)
 
 
 @pytest.mark.slow
-def test_classes_that_differ_by_orientation_are_named(orientation: Fitted) -> None:
+def test_classes_that_differ_by_orientation_are_named(orientation: FitResult) -> None:
     (pair,) = orientation.findings.confusions
     assert pair.classes == (1, 2)
     assert "6 and 9: confused" in orientation.advice
@@ -66,7 +66,7 @@ def test_classes_that_differ_by_orientation_are_named(orientation: Fitted) -> No
 
 
 @pytest.mark.slow
-def test_the_network_works_on_new_pictures(orientation: Fitted, tmp_path: Path) -> None:
+def test_the_network_works_on_new_pictures(orientation: FitResult, tmp_path: Path) -> None:
     write(tmp_path / "new", digit_pictures(0, count=12, first=100))
     for kind in ("onnx", "safetensors"):
         answers = list(predict(orientation.files[kind], [tmp_path / "new"]))
@@ -75,7 +75,7 @@ def test_the_network_works_on_new_pictures(orientation: Fitted, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_report_opens_and_holds_the_advice(orientation: Fitted, tmp_path: Path) -> None:
+def test_the_report_opens_and_holds_the_advice(orientation: FitResult, tmp_path: Path) -> None:
     with browser_page(orientation.files["report"]) as visit:
         text = visit.page.inner_text("body")
         visit.page.screenshot(path=tmp_path / "report.png", full_page=True)
@@ -89,24 +89,24 @@ def test_the_report_opens_and_holds_the_advice(orientation: Fitted, tmp_path: Pa
 
 @pytest.mark.slow
 def test_invariance_is_said_to_help_where_images_are_turned(tmp_path: Path) -> None:
-    wish = Wish(folder=turned_digits(tmp_path / "digits"))
-    fitted = fit_folder(wish, tmp_path / "out", plan=PLAN)
-    with_ordinary = fitted.findings.comparisons[0]
+    config = FitConfig(folder=turned_digits(tmp_path / "digits"))
+    result = fit_folder(config, tmp_path / "out", plan=PLAN)
+    with_ordinary = result.findings.comparisons[0]
     assert with_ordinary.verdict == BETTER
-    assert "fewer errors" in fitted.advice
-    assert "In short: rotation invariance helps on these images." in fitted.advice
-    assert fitted.findings.best.test_images == 4 * 80
+    assert "fewer errors" in result.advice
+    assert "In short: rotation invariance helps on these images." in result.advice
+    assert result.findings.best.test_images == 4 * 80
 
 
 @pytest.mark.slow
 def test_groups_of_a_table_are_never_divided(tmp_path: Path) -> None:
-    wish = Wish(folder=listed_digits(tmp_path / "slides"))
-    heard = Heard()
-    fitted = fit_folder(wish, tmp_path / "out", plan=replace(SHORT, seeds=2), onlooker=heard)
-    run = fitted.findings.best
+    config = FitConfig(folder=listed_digits(tmp_path / "slides"))
+    notes = Notes()
+    result = fit_folder(config, tmp_path / "out", plan=replace(SHORT, seeds=2), callback=notes)
+    run = result.findings.best
     assert run.folder is not None
     subset = json.loads((run.folder / "subset.json").read_text())
-    train = load_arrays(tmp_path / "out" / "slides.npz").train
+    train = load_data(config.data(SHORT.side), None).train
     assert train.groups is not None
     learnt, chosen_by = (
         set(train.groups[subset[key]].tolist()) for key in ("indices", "validation")
@@ -114,50 +114,48 @@ def test_groups_of_a_table_are_never_divided(tmp_path: Path) -> None:
     assert learnt
     assert chosen_by
     assert not learnt & chosen_by
-    assert "groups of test images" in fitted.advice
-    assert "over 2 seeds" in fitted.advice
-    assert heard.lines[0].startswith("folder")
-    assert "[8/8] steerable network with integration, seed 1" in heard.lines
+    assert "groups of test images" in result.advice
+    assert "over 2 seeds" in result.advice
+    assert notes.lines[0].startswith("folder")
+    assert "[8/8] steerable network with integration, seed 1" in notes.lines
 
 
-class Impatient(Onlooker):
+class Impatient(Callback):
     """Stops the third run at its first step."""
 
     def __init__(self) -> None:
         self.runs = 0
 
-    def watch(self) -> Callback:
+    def on_start(self, folder: Path, step: int, steps: int) -> None:  # noqa: ARG002
         self.runs += 1
-        return Stopping() if self.runs == 3 else Callback()
 
-
-class Stopping(Callback):
     def on_step(self, step: int) -> None:  # noqa: ARG002
-        raise Interrupted("stopped")
+        if self.runs == 3:
+            raise Interrupted("stopped")
 
 
 @pytest.mark.slow
-def test_the_same_again_goes_on(tmp_path: Path) -> None:
+def test_the_same_again_resumes(tmp_path: Path) -> None:
     root = listed_digits(tmp_path / "slides")
-    wish, out = Wish(folder=root, minutes=1.0), tmp_path / "out"
+    config, out = FitConfig(folder=root, minutes=1.0), tmp_path / "out"
     with pytest.raises(Interrupted):
-        fit_folder(wish, out, plan=SHORT, onlooker=Impatient())
+        fit_folder(config, out, plan=SHORT, callback=Impatient())
     results = {path: path.stat().st_mtime_ns for path in out.rglob("result.json")}
     assert len(results) == 2
-    fitted = fit_folder(wish, out)  # with the plan that was begun
-    assert fitted.plan == SHORT
+    result = fit_folder(config, out)  # with the plan that was begun
+    assert result.plan == SHORT
     assert {path: path.stat().st_mtime_ns for path in results} == results
     with pytest.raises(ConfigError, match=r"begun with minutes 1\.0; choose another folder"):
-        fit_folder(replace(wish, minutes=2.0), out)
+        fit_folder(replace(config, minutes=2.0), out)
     (root / "pictures" / "batch-0" / "000.png").unlink()
     (root / "pictures" / "batch-0" / "001.png").rename(root / "pictures" / "batch-0" / "000.png")
     table = (root / "labels.csv").read_text().splitlines()
     (root / "labels.csv").write_text("\n".join(line for line in table if "0/001" not in line))
     with pytest.raises(DataError, match="the pictures have changed since this was begun"):
-        fit_folder(wish, out)
+        fit_folder(config, out)
     (out / "plan.json").write_text("{")
     with pytest.raises(ConfigError, match="damaged; remove it"):
-        fit_folder(wish, out)
+        fit_folder(config, out)
 
 
 @pytest.fixture
@@ -177,11 +175,11 @@ def hostile(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_bad_files_are_named_and_can_be_left_out(hostile: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="4 bad file") as caught:
-        fit_folder(Wish(folder=hostile), tmp_path / "out", plan=SHORT)
+        fit_folder(FitConfig(folder=hostile), tmp_path / "out", plan=SHORT)
     for name in ("0/empty.png", "0/text.jpg", "1/cut.png", "1/away.png", "--skip-bad"):
         assert name in str(caught.value)
-    fitted = fit_folder(Wish(folder=hostile, skip_bad=True), tmp_path / "out", plan=SHORT)
-    assert all(path.is_file() for path in fitted.files.values())
+    result = fit_folder(FitConfig(folder=hostile, skip_bad=True), tmp_path / "out", plan=SHORT)
+    assert all(path.is_file() for path in result.files.values())
 
 
 @pytest.mark.slow
@@ -215,36 +213,37 @@ def test_pictures_are_called_by_their_folder_or_list(tmp_path: Path) -> None:
     assert name_of(Path("/")) == "images"
 
 
-def test_wrong_wishes_are_one_line(tmp_path: Path) -> None:
+def test_wrong_configes_are_one_line(tmp_path: Path) -> None:
     root = tmp_path / "pictures"
     with pytest.raises(DataError, match="no such folder"):
-        fit_folder(Wish(folder=root), tmp_path / "out")
+        fit_folder(FitConfig(folder=root), tmp_path / "out")
     root.mkdir()
     with pytest.raises(DataError, match="at least two classes, found none"):
-        fit_folder(Wish(folder=root), tmp_path / "out")
+        fit_folder(FitConfig(folder=root), tmp_path / "out")
     write(root / "0", digit_pictures(0, count=3))
     with pytest.raises(DataError, match="at least two classes, found only '0'"):
-        fit_folder(Wish(folder=root), tmp_path / "out")
+        fit_folder(FitConfig(folder=root), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     write(root / "1", digit_pictures(1, count=1))
     with pytest.raises(DataError, match="class '1' has too few pictures"):
-        fit_folder(Wish(folder=root), tmp_path / "out", plan=SHORT)
+        fit_folder(FitConfig(folder=root), tmp_path / "out", plan=SHORT)
+    assert not (tmp_path / "out").exists()
     write(root / "1", digit_pictures(1, count=2))
     with pytest.raises(DataError, match="too few pictures to learn from and to choose by"):
-        fit_folder(Wish(folder=root), tmp_path / "out", plan=SHORT)
+        fit_folder(FitConfig(folder=root), tmp_path / "out", plan=SHORT)
     with pytest.raises(ConfigError, match="would be taken for a class"):
-        fit_folder(Wish(folder=root), root / "out")
+        fit_folder(FitConfig(folder=root), root / "out")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written to"):
-        fit_folder(Wish(folder=root), tmp_path / "file" / "out")
+        fit_folder(FitConfig(folder=root), tmp_path / "file" / "out")
     with pytest.raises(ConfigError, match="minutes above 0"):
-        Wish(folder=root, minutes=0)
+        FitConfig(folder=root, minutes=0)
     with pytest.raises(ConfigError, match="even side of 16 or more, got 10"):
-        Wish(folder=root, side=10)
+        FitConfig(folder=root, side=10)
 
 
 @pytest.mark.slow
-def test_predictions_are_those_of_the_run(orientation: Fitted) -> None:
+def test_predictions_are_those_of_the_run(orientation: FitResult) -> None:
     run = orientation.findings.best
     found = read_predictions(run)
     assert found is not None

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from invint.errors import ConfigError
-from invint.fit import (
+from invint.fit.plan import (
     ENOUGH,
     EVALUATION,
     FEWEST,
@@ -15,6 +15,7 @@ from invint.fit import (
     recipes,
     stopwatch,
 )
+from invint.recipes.recipe import DataChoice
 from invint.recipes.schedule import Schedule
 
 
@@ -70,7 +71,7 @@ def test_a_side_that_suits_is_the_last_one_measured() -> None:
 @pytest.mark.parametrize("images", [30, 500, 7000])
 def test_recipes_take_the_planned_steps_and_differ_in_the_network_alone(images: int) -> None:
     plan = Plan(side=20, batch_size=32, steps=400, seeds=2)
-    found = recipes(plan, "arrays:x.npz", images)
+    found = recipes(plan, DataChoice(name="arrays:x.npz"), images)
     assert [each.name for each in found] == [
         "fit/cnn",
         "fit/cnn-turned",

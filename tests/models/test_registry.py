@@ -10,6 +10,8 @@ from torch import nn
 
 from invint import ConfigError, parse_group
 from invint.models import MODELS, create_model, list_models
+from invint.models.registry import PAPER as FIGURES
+from invint.models.registry import summaries, summarize
 from invint.nn import HEADS
 from invint.testing import assert_invariant
 
@@ -110,3 +112,14 @@ def test_says_what_there_is() -> None:
         create_model("wrn16-4", depth=17)
     with pytest.raises(ConfigError, match=r"cnn7: images must be at least 28 x 28, got \(20, 20\)"):
         create_model("cnn7", image_size=20)
+
+
+def test_every_figure_of_the_paper_belongs_to_a_network() -> None:
+    assert set(FIGURES) <= set(summaries())
+
+
+def test_operations_are_those_of_the_convolutions() -> None:
+    """Count the multiplications of the small plain network by hand."""
+    convolutions = 25 * (20 * 20 * 16 + 10 * 10 * 16 * 24 + 5 * 5 * 24 * 40)
+    dense = 40 * 32 + 32 * 32 + 32 * 10
+    assert summarize("cnn-small").operations == convolutions + dense

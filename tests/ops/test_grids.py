@@ -16,6 +16,17 @@ def test_quarter_turns_only_move_pixels(shape: tuple[int, int], quarters: int) -
     torch.testing.assert_close(turned, permute_grid(x, quarters, False), rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("side", [5, 6, 28])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_each_image_takes_its_own_quarter_turn(side: int, dtype: torch.dtype) -> None:
+    images = torch.rand(4, 2, side, side, dtype=dtype)
+    turned = rotate(images, torch.arange(4, dtype=dtype) * math.pi / 2)
+    for quarters in range(4):
+        expected = permute_grid(images[quarters], quarters, False)
+        tolerance = 100 * side * torch.finfo(dtype).eps
+        torch.testing.assert_close(turned[quarters], expected, rtol=0, atol=tolerance)
+
+
 def test_positive_angles_turn_counter_clockwise() -> None:
     x = torch.zeros(1, 1, 5, 5)
     x[..., 2, 4] = 1  # east
@@ -31,6 +42,37 @@ def test_bilinear_rotation_matches_its_definition(shape: tuple[int, int]) -> Non
     x = torch.randn(1, 1, *shape, dtype=torch.float64)
     expected = rotated_by_loops(x[0, 0], 0.4)
     torch.testing.assert_close(rotate(x, 0.4)[0, 0], expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (4, 7)])
+def test_each_image_is_rotated_by_its_own_angle(shape: tuple[int, int]) -> None:
+    images = torch.rand(3, 2, *shape, dtype=torch.float64)
+    angles = torch.tensor([0.4, -2.0, 3.0], dtype=torch.float64)
+    expected = torch.stack(
+        [
+            torch.stack([rotated_by_loops(channel, angle) for channel in image])
+            for image, angle in zip(images, angles.tolist(), strict=True)
+        ]
+    )
+    torch.testing.assert_close(rotate(images, angles), expected)
+
+
+def test_a_batch_turns_like_one_image() -> None:
+    images, angles = torch.rand(5, 3, 9, 9), torch.linspace(0, 6, 5)
+    for index, angle in enumerate(angles.tolist()):
+        expected = rotate(images[index : index + 1], angle)[0]
+        torch.testing.assert_close(rotate(images, angles)[index], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_the_result_may_be_larger_and_of_finer_pixels(mode: str) -> None:
+    x = torch.rand(1, 1, 8, 8, dtype=torch.float64)
+    padded = torch.nn.functional.pad(x, (3, 3, 3, 3))
+    torch.testing.assert_close(
+        rotate(x, 0.4, mode=mode, side=14), rotate(padded, 0.4, mode=mode), rtol=0, atol=1e-12
+    )
+    finer = rotate(x, 0.4, mode=mode, side=24, zoom=3.0)
+    torch.testing.assert_close(finer[..., 1::3, 1::3], rotate(x, 0.4, mode=mode))
 
 
 def rotated_by_loops(x: Tensor, angle: float) -> Tensor:

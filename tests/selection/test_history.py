@@ -8,7 +8,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from invint import ConfigError, create_model
-from invint.cli.monomials import monomials as command
+from invint.cli.show import monomials as command
 from invint.errors import DataError, RunError
 from invint.nn import Monomials
 from invint.selection import best, prune, selection_event

@@ -10,7 +10,7 @@ from torch import Tensor
 from invint.errors import ConfigError
 from invint.export import load_model
 from invint.models.fold import FoldedConv2d
-from invint.serve.networks import ServedNetwork, comfortable_angles, open_networks
+from invint.serve.networks import ServedNetwork, default_angles, open_networks
 
 FOREVER = float("inf")
 
@@ -60,7 +60,7 @@ def test_says_that_a_folder_has_no_network(tmp_path: Path) -> None:
 def test_says_that_a_recipe_is_none(tmp_path: Path) -> None:
     write_network(tmp_path / "model.safetensors", "cnn-small")
     (tmp_path / "recipe.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"recipe\.json: not a recipe of a run"):
+    with pytest.raises(ConfigError, match=r"recipe\.json: not the recipe of a run"):
         open_networks([tmp_path])
 
 
@@ -76,16 +76,20 @@ def test_refuses_to_compare_networks_of_other_classes(files: list[Path], tmp_pat
         open_networks([files[0], other])
 
 
-def test_the_circle_is_looked_at_less_finely_by_a_slow_network(
-    networks: list[ServedNetwork],
+def test_the_circle_is_divided_less_finely_for_a_slow_network(
+    networks: list[ServedNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = 0.0
+    monkeypatch.setattr("invint.serve.networks.time.monotonic", lambda: now)
+
     def slow(images: Tensor) -> Tensor:
-        time.sleep(0.008 * len(images))
+        nonlocal now
+        now += 0.008 * len(images)
         return torch.zeros(len(images), 10)
 
     snail = ServedNetwork("snail", networks[0].card, slow)
-    assert comfortable_angles([snail]) == 36
-    assert comfortable_angles([snail, snail]) == 24
+    assert default_angles([snail]) == 36
+    assert default_angles([snail, snail]) == 24
 
 
 def test_nothing_is_computed_after_the_deadline(networks: list[ServedNetwork]) -> None:

@@ -47,6 +47,7 @@ def browser_page(
     width: int = 1280,
     height: int = 900,
     scheme: Literal["light", "dark"] = "light",
+    password: str | None = None,
 ) -> Iterator[Visit]:
     """Open a page and fail at the end if it had errors or asked another machine for anything.
 
@@ -55,6 +56,7 @@ def browser_page(
         width: Of the window, in pixels; 390 for a phone.
         height: Of the window, in pixels.
         scheme: Colours the reader prefers.
+        password: What the reader enters where the browser asks for one.
     """
     executable = chromium_path()
     url = address.resolve().as_uri() if isinstance(address, Path) else address
@@ -64,7 +66,9 @@ def browser_page(
         )
         try:
             page = browser.new_page(
-                viewport={"width": width, "height": height}, color_scheme=scheme
+                viewport={"width": width, "height": height},
+                color_scheme=scheme,
+                http_credentials={"username": "reader", "password": password} if password else None,
             )
             visit = Visit(page)
             _listen(visit)

@@ -2,6 +2,7 @@ from functools import partial
 
 import pytest
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.backends import cudnn
@@ -112,6 +113,8 @@ def test_compiled_features_give_the_same_terms_and_gradients_with_every_head(
     batch: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was compiled for one head serves the others."""
+    # einops notes each type it meets, and compiled code is made anew when it has met another.
+    rearrange(nn.Parameter(torch.zeros(1, 1)), "a b -> b a")
     torch.compiler.reset()
     compiled = partial(torch.compile, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", lambda body, **_: compiled(body))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from invint.data.stl10 import COUNTS, IMAGE, NAMES
+from invint.data.official import STL10_COUNTS, STL10_IMAGE, STL10_NAMES
 from invint.errors import Interrupted, RunError
 from invint.train.run import explained
 
@@ -162,10 +162,10 @@ def test_data_that_vanished_is_one_line_and_the_run_goes_on_once_it_is_back(
 ) -> None:
     data = tmp_path / "data" / "stl10"
     data.mkdir(parents=True)
-    (data / "class_names.txt").write_text("\n".join(NAMES))
-    for part, count in zip(("train", "test"), COUNTS, strict=True):
+    (data / "class_names.txt").write_text("\n".join(STL10_NAMES))
+    for part, count in zip(("train", "test"), STL10_COUNTS, strict=True):
         with (data / f"{part}_X.bin").open("wb") as file:
-            file.truncate(count * IMAGE)  # black, and no room on the disk
+            file.truncate(count * STL10_IMAGE)  # black, and no room on the disk
         (data / f"{part}_y.bin").write_bytes(bytes(1 + number % 10 for number in range(count)))
     arguments = ("train", "stl10/pooling", *TINY[:2], "--quiet", "--scale=0.0001", "--set")
     arguments += ("model.name=cnn-small", "--set=model.head=none", "--data-dir", str(data.parent))

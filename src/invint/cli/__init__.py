@@ -1,7 +1,7 @@
 """The command line: parse, call one function, turn our errors into one line.
 
-What a command says about itself is here and beside this file, and needs no torch; what it does is
-imported when it runs. That keeps `--help` quick.
+What a command says about itself needs no torch; what it does is imported when it runs. That keeps
+`--help` quick.
 """
 
 import sys
@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 
+from invint.cli.console import say, tolerant_streams
 from invint.cli.data import data_app
 from invint.cli.fit import fit
-from invint.cli.models import models
-from invint.cli.monomials import monomials
 from invint.cli.recipes import recipes_app
-from invint.cli.report import report
 from invint.cli.serve import serve
+from invint.cli.show import models, monomials, report
 from invint.cli.study import study
 from invint.cli.train import audit, evaluate, export, predict, train
 from invint.cli.tune import tune
@@ -33,7 +32,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> bool:
     if asked:
-        print(f"invint {__version__}")
+        say(f"invint {__version__}")
         raise typer.Exit
     return asked
 
@@ -66,22 +65,25 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     models: ("invint models", "invint models sf-wrn16-4 sfcnn --head local-ws"),
 }
 for command, examples in EXAMPLES.items():
-    app.command(epilog=f"Examples:  {'   |   '.join(examples)}")(command)
+    app.command(epilog="\n  ".join(("Examples:", *examples)))(command)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(data_app, name="data")
 
 
 def main() -> None:
     """Run the command line; exit with 2 on wrong use or input, with 130 when interrupted."""
+    tolerant_streams()
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as stop:
-        print(f"invint: {str(stop) or 'interrupted'}", file=sys.stderr)
-        sys.exit(130)
+        _fail(str(stop) or "interrupted", status=130)
     except InvintError as error:
-        print(f"invint: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error), status=2)
     except OSError as error:  # a file that cannot be written, and such
         where, what = error.filename, error.strerror
-        print(f"invint: {f'{where}: {what}' if where and what else error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(f"{where}: {what}" if where and what else str(error), status=2)
+
+
+def _fail(message: str, *, status: int) -> None:
+    say(f"invint: {message}", error=True)
+    sys.exit(status)

@@ -3,17 +3,15 @@
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from invint.cli.console import say, show_table
 from invint.recipes import RECIPES, Recipe, find_recipe
 from invint.recipes.changes import changed
 
 recipes_app = typer.Typer(
     help="List recipes, or show one with the source of each number.",
     invoke_without_command=True,
-    epilog="Examples:  invint recipes   |   invint recipes show rotmnist/local-ws",
+    epilog="Examples:\n  invint recipes\n  invint recipes show rotmnist/local-ws",
 )
 
 
@@ -21,15 +19,11 @@ recipes_app = typer.Typer(
 def recipes(context: typer.Context) -> None:
     """List all recipes."""
     if context.invoked_subcommand is None:
-        table = Table(box=None, header_style="bold")
-        table.add_column("recipe", no_wrap=True)
-        table.add_column("about")
-        for name in RECIPES:
-            table.add_row(name, find_recipe(name).about)
-        Console().print(table)
+        rows = [(name, find_recipe(name).about) for name in RECIPES]
+        show_table(("recipe", "about"), rows, wrap=("about",))
 
 
-@recipes_app.command(epilog="Example:  invint recipes show rotmnist/local-ws --set train.lr=1e-3")
+@recipes_app.command(epilog="Example:\n  invint recipes show rotmnist/local-ws --set train.lr=1e-3")
 def show(
     name: Annotated[str, typer.Argument(help="A recipe, or a TOML or JSON file.")],
     assignments: Annotated[
@@ -38,28 +32,24 @@ def show(
 ) -> None:
     """Show every value of a recipe, and where it comes from."""
     recipe = changed(find_recipe(name), assignments or [])
-    console = Console()
-    about = escape(recipe.about)
-    console.print(f"[bold]{recipe.name}[/]  {about}  [dim](hash {recipe.hash})[/]", emoji=False)
+    say(f"{recipe.name}  {recipe.about}  (hash {recipe.hash})", bold=recipe.name)
     sources = list(dict.fromkeys(recipe.source.values()))
-    console.print(_table(recipe, sources))
+    # Many choices share a source: it is a number in the table, and written out once below.
+    show_table(("choice", "value", "source"), _rows(recipe, sources), wrap=("value",))
     for number, source in enumerate(sources, start=1):
-        console.print(f" [{number}]  {source}", markup=False, highlight=False)
+        say(f" [{number}]  {source}")
 
 
-def _table(recipe: Recipe, sources: list[str]) -> Table:
-    """List all values; a source that many share is a number here and written out below."""
-    table = Table(box=None, header_style="bold")
-    for title in ("choice", "value", "source"):
-        table.add_column(title)
+def _rows(recipe: Recipe, sources: list[str]) -> list[tuple[str, str, str]]:
     parts: dict[str, Any] = recipe.choices
+    rows = []
     for part, choices in parts.items():
         for key, value in choices.items():
             path = f"{part}.{key}"
             source = recipe.source.get(path)
-            number = "" if source is None else escape(f"[{sources.index(source) + 1}]")
-            table.add_row(path, escape(_shown(path, value)), number)
-    return table
+            number = "" if source is None else f"[{sources.index(source) + 1}]"
+            rows.append((path, _shown(path, value), number))
+    return rows
 
 
 def _shown(path: str, value: Any) -> str:

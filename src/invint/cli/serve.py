@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 
 def serve(
@@ -38,5 +39,5 @@ def serve(
 
 
 def _announce(url: str) -> None:
-    console = Console(highlight=False)
-    console.print(f"Open [bold]{url}[/bold]  (stop with Ctrl+C)", soft_wrap=True)
+    line = Text.assemble("Open ", (url, "bold"), "  (stop with Ctrl+C)")  # [fe80::1] is no markup
+    Console(highlight=False).print(line, soft_wrap=True)

@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invint.cli.console import say, show
-from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
+from invint.cli.console import loaded, say, show, show_table, status, write
+from invint.cli.options import (
+    Compile,
+    Data,
+    DataDir,
+    Device,
+    Precision,
+    Runs,
+    Scale,
+    Side,
+    SkipBad,
+    TestShare,
+    Threads,
+    own_choices,
+)
 from invint.errors import ConfigError, Interrupted, RunError
 from invint.files import check_writable
-from invint.recipes import Recipe
-from invint.recipes.recipe import DataChoice
-from invint.study.grid import Cell, find_study, plan
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
-    from rich.table import Table as RichTable
-
-    from invint.study.forecast import Forecast
+    from invint.recipes.recipe import DataChoice
+    from invint.study.grid import Cell
     from invint.study.pool import Outcome, Workspace
     from invint.study.records import RunRecord
     from invint.study.tables import Table
@@ -30,43 +39,61 @@ ENGINES = ("local", "dask")
 
 
 def study(  # noqa: PLR0913
-    name: Annotated[str, typer.Argument(help="table1 … table5, digits or digits-selection.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="STUDY", help="table1 … table5, digits or digits-selection."),
+    ],
     seeds: Annotated[
-        str | None, typer.Option(help="How many seeds, from 0 on: 3 for 0, 1 and 2.")
+        str | None,
+        typer.Option(metavar="N", help="How many seeds, from 0 on: 3 for 0, 1 and 2."),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Which seed, instead; may be repeated.")
+        list[int] | None,
+        typer.Option(metavar="SEED", help="Which seed, instead of --seeds; repeatable."),
     ] = None,
-    sizes: Annotated[str | None, typer.Option(help="Training images: 100,1000,all.")] = None,
-    only: Annotated[str | None, typer.Option(help="Recipes: pooling,local-ws.")] = None,
-    data: Annotated[str | None, typer.Option(help="Another data set than the recipes'.")] = None,
-    skip_bad: SkipBad = False,
-    side: Side = None,
-    test_share: TestShare = None,
-    scale: Annotated[float | None, typer.Option(help="Fraction of the iterations to run.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,…", help="Numbers of training images, such as 100,1000,all."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Recipes, such as pooling,local-ws.")
+    ] = None,
+    data: Data = None,
+    scale: Scale = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes side by side.")] = 1,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="local, or dask for a cluster.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Dask scheduler.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and how long it takes here.")
     ] = False,
-    runs: Annotated[Path, typer.Option(help="Where the folders of runs are.")] = Path("runs"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where data sets are.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
-    compile: Annotated[
-        bool | None, typer.Option(help="Use torch.compile; on CUDA by default. It costs a minute.")
+    runs: Runs = Path("runs"),
+    data_dir: DataDir = None,
+    format: Annotated[
+        str, typer.Option(metavar="NAME", help="terminal, markdown, csv or latex.")
+    ] = "terminal",
+    records: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write small records to this file.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
-    format: Annotated[str, typer.Option(help="terminal, markdown, csv or latex.")] = "terminal",
-    records: Annotated[Path | None, typer.Option(help="Write small records to this file.")] = None,
     known: Annotated[
-        Path | None, typer.Option(help="Records of runs made elsewhere: not run again.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Records of runs made elsewhere: not run again."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page to this file.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
+    device: Device = None,
+    precision: Precision = None,
+    compile: Compile = None,
+    threads: Threads = None,
 ) -> None:
     """Train the runs of a study that are not complete yet, and show its table."""
+    from invint.study.grid import find_study, plan
     from invint.study.pool import Workspace
     from invint.train import Execution
 
@@ -95,7 +122,7 @@ def study(  # noqa: PLR0913
     try:
         failed = train_all(cells, workspace, workers)
     finally:  # also of a study that was stopped
-        show_table(cells, workspace, output)
+        show_results(cells, workspace, output)
     if report is not None:
         write_page(cells, workspace, output, report)
     if failed:
@@ -182,10 +209,8 @@ def _sizes(text: str | None) -> list[int | None] | None:
         raise ConfigError(f"--sizes {text}: expected numbers or all, like 100,1000,all") from error
 
 
-def count_images(choice: DataChoice, data_dir: Path | None) -> int:
+def count_images(choice: "DataChoice", data_dir: Path | None) -> int:
     """Return the number of training images of a data set."""
-    from invint.cli.terminal.progress import loaded
-
     return len(loaded(choice, data_dir).train)
 
 
@@ -209,7 +234,7 @@ def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
 # The runs
 
 
-def train_all(cells: Sequence[Cell], workspace: "Workspace", workers: Workers) -> "list[Outcome]":
+def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers) -> "list[Outcome]":
     """Train what is left, and return the runs that failed."""
     from invint.cli.study_progress import StudyProgress
     from invint.study.pool import InProcess, completed, executor_for
@@ -253,21 +278,31 @@ def train_all(cells: Sequence[Cell], workspace: "Workspace", workers: Workers) -
 # Its plan
 
 
-def show_plan(cells: Sequence[Cell], workspace: "Workspace", jobs: int) -> None:
+def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> None:
     """Print each run with its steps, its state and the time it takes on this machine."""
-    from rich.console import Console
-
     from invint.study.forecast import forecast
     from invint.study.pool import threads_each
 
-    with Console(stderr=True).status("") as status:
-
-        def tell(recipe: Recipe) -> None:
-            status.update(f"measuring {recipe.name}")
-
-        threads = threads_each(jobs) if jobs > 1 else None
-        forecasts = forecast(cells, workspace, threads=threads, on_recipe=tell)
-    show(_plan_table(forecasts))
+    with status() as tell:
+        forecasts = forecast(
+            cells,
+            workspace,
+            threads=threads_each(jobs) if jobs > 1 else None,
+            on_recipe=lambda recipe: tell(f"measuring {recipe.name}"),
+        )
+    titles = ("run", "images", "seed", "steps", "state", "time left")
+    rows = [
+        (
+            each.cell.recipe.name,
+            f"{each.cell.size:,}",
+            str(each.cell.seed),
+            f"{each.cell.steps:,}",
+            each.state,
+            duration(each.seconds) if each.seconds else "",
+        )
+        for each in forecasts
+    ]
+    show_table(titles, rows, right=titles[1:])
     left = [each for each in forecasts if each.seconds]
     seconds = sum(each.seconds for each in left) / jobs
     beside = f", {jobs} side by side" if jobs > 1 else ""
@@ -275,26 +310,6 @@ def show_plan(cells: Sequence[Cell], workspace: "Workspace", jobs: int) -> None:
         f"{len(left)} of {len(forecasts)} runs left: about {duration(seconds)} on this "
         f"machine{beside}"
     )
-
-
-def _plan_table(forecasts: "Sequence[Forecast]") -> "RichTable":
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=None, header_style="bold")
-    table.add_column("run", overflow="fold")
-    for heading in ("images", "seed", "steps", "state", "time left"):
-        table.add_column(heading, justify="right")
-    for each in forecasts:
-        cell = each.cell
-        table.add_row(
-            cell.recipe.name,
-            f"{cell.size:,}",
-            str(cell.seed),
-            f"{cell.steps:,}",
-            each.state,
-            duration(each.seconds) if each.seconds else "",
-        )
-    return table
 
 
 def duration(seconds: float) -> str:
@@ -311,7 +326,7 @@ def duration(seconds: float) -> str:
 # Its table and its page
 
 
-def show_table(cells: Sequence[Cell], workspace: "Workspace", output: Output) -> None:
+def show_results(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> None:
     """Print the table of the finished runs, and write records if there is a file for them."""
     from invint.study.records import write_records
 
@@ -324,10 +339,10 @@ def show_table(cells: Sequence[Cell], workspace: "Workspace", output: Output) ->
     if output.format == "terminal":
         show(table.terminal())
     else:
-        say(getattr(table, output.format)())
+        write(getattr(table, output.format)() + "\n")
 
 
-def study_table(cells: Sequence[Cell], found: "Sequence[RunRecord]") -> "Table":
+def study_table(cells: "Sequence[Cell]", found: "Sequence[RunRecord]") -> "Table":
     """Return the table of a study; what was asked for and has no run says so."""
     from invint.study.tables import make_table
 
@@ -340,10 +355,8 @@ def study_table(cells: Sequence[Cell], found: "Sequence[RunRecord]") -> "Table":
     return make_table(found, recipes=recipes, sizes=sorted(columns))
 
 
-def write_page(cells: Sequence[Cell], workspace: "Workspace", output: Output, path: Path) -> None:
+def write_page(cells: "Sequence[Cell]", workspace: "Workspace", output: Output, path: Path) -> None:
     """Write a page about the finished runs, and records again: angles were measured for it."""
-    from rich.console import Console
-
     from invint.report import write_report
     from invint.study.records import write_records
 
@@ -351,14 +364,14 @@ def write_page(cells: Sequence[Cell], workspace: "Workspace", output: Output, pa
     if not found:
         return
     left = [f"not run: {cell.label}" for cell in workspace.unfinished(cells)]
-    with Console(stderr=True).status(f"drawing {len(found)} runs"):
+    with status(f"drawing {len(found)} runs"):
         write_report(found, path, title=output.title, data_dir=workspace.data_dir, notes=left)
     if output.records is not None:
         write_records(_finished(cells, workspace, output), output.records)
     say(f"open {path.resolve().as_uri()}", error=True)
 
 
-def _finished(cells: Sequence[Cell], workspace: "Workspace", output: Output) -> "list[RunRecord]":
+def _finished(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> "list[RunRecord]":
     """Read the finished runs of a study: from their folders, and from records made elsewhere."""
     from invint.study.records import find_runs
 

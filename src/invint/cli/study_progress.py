@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from invint.cli.console import console, say
 from invint.study.grid import Cell
 from invint.study.pool import Outcome, Workspace
 from invint.train import Callback
@@ -35,7 +35,7 @@ class StudyProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console(error=True),
             speed_estimate_period=300.0,
         )
         total, done = sum(cell.steps for cell in cells), sum(self.steps.values())
@@ -75,8 +75,7 @@ class StudyProgress:
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        console = self.progress.console
-        console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        say(text, above=self.progress)
 
     def read_logs(self) -> None:
         """Move the bar to where the logs of the runs are."""

@@ -5,74 +5,98 @@ import io
 import json
 import math
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from invint.cli.pictures import Side, SkipBad, TestShare, own_choices
+from invint.cli.console import Counting, loaded, say, show_table, write
+from invint.cli.options import (
+    MACHINE,
+    AsJson,
+    Assignments,
+    Compile,
+    Data,
+    DataDir,
+    Device,
+    Precision,
+    RecipeName,
+    Runs,
+    Scale,
+    Side,
+    Size,
+    SkipBad,
+    Source,
+    TestData,
+    TestShare,
+    Threads,
+    chosen_recipe,
+    own_choices,
+)
 from invint.errors import ConfigError, InvintError
 from invint.files import check_writable, write_atomically
-from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import changed
-from invint.recipes.recipe import DataChoice
 
 if TYPE_CHECKING:
     from invint.data.dataset import Dataset
     from invint.export import LoadedModel
 
-Source = Annotated[str, typer.Argument(help="A run's folder, or a file of a network.")]
-DataDir = Annotated[
-    Path | None, typer.Option(help="Where data sets are; INVINT_DATA or the cache by default.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+MOST_ANGLES = 3600
 
 
 def train(  # noqa: PLR0913
-    recipe: Annotated[
-        str, typer.Argument(help="A recipe of `invint recipes`, or a TOML or JSON file.")
-    ] = "digits/local-ws",
-    seed: Annotated[int, typer.Option(help="Of subset, weights, batches and dropout.")] = 0,
-    size: Annotated[int | None, typer.Option(help="Number of training images.")] = None,
-    data: Annotated[str | None, typer.Option(help="Another data set than the recipe's.")] = None,
+    recipe: RecipeName = "digits/local-ws",
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of subset, weights, batches and dropout.")
+    ] = 0,
+    size: Size = None,
+    data: Data = None,
+    scale: Scale = None,
+    assignments: Assignments = None,
+    runs: Runs = Path("runs"),
+    data_dir: DataDir = None,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Log for TensorBoard too."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone.")] = False,
+    as_json: AsJson = False,
     skip_bad: SkipBad = False,
     side: Side = None,
     test_share: TestShare = None,
-    scale: Annotated[float | None, typer.Option(help="Share of the iterations to run.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value: train.lr=3e-4.")
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="Where the folders of runs are.")] = Path("runs"),
-    data_dir: DataDir = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
-    compile: Annotated[
-        bool | None, typer.Option(help="Use torch.compile; on CUDA by default.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of the CPU.")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    compile: Compile = None,
+    threads: Threads = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Repeat bits on CUDA too, at some cost.")
+        bool,
+        typer.Option(
+            "--deterministic",
+            rich_help_panel=MACHINE,
+            help="Bits repeat on CUDA too; slower.",
+        ),
     ] = False,
     synchronized: Annotated[
-        bool, typer.Option("--synchronized", help="Batch norm over all processes.")
+        bool,
+        typer.Option(
+            "--synchronized",
+            rich_help_panel=MACHINE,
+            help="Batch norm over all processes of torchrun.",
+        ),
     ] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Train a recipe, or go on with it where it was stopped or killed."""
-    from invint.cli.terminal.progress import watcher
+    """Train a recipe, or resume it where it was stopped or killed.
+
+    Every run has a folder of its own. One that is complete is not repeated.
+    """
+    from invint.cli.progress import callback_for
     from invint.train import Execution, train_run
 
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
-    pictures = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
-    assignments = [f"data.{name}={value}" for name, value in pictures.items()] + (assignments or [])
+    own = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    assignments = [f"data.{name}={value}" for name, value in own.items()] + (assignments or [])
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
+    callback = callback_for(quiet=quiet, as_json=as_json, tensorboard=tensorboard)
     store = train_run(
         chosen,
         seed=seed,
@@ -86,54 +110,37 @@ def train(  # noqa: PLR0913
             deterministic=deterministic or None,
             synchronized=synchronized or None,
         ),
-        callback=watcher(quiet=quiet, as_json=as_json, tensorboard=tensorboard) if leads else None,
+        callback=callback if leads else None,
     )
     if leads and not as_json:
         show_result(store.result or {}, store.path)
 
 
-def chosen_recipe(
-    name: str,
-    *,
-    size: int | None = None,
-    data: str | None = None,
-    scale: float | None = None,
-    assignments: list[str] | None = None,
-) -> Recipe:
-    """Return a recipe with what the options of a command change in it."""
-    given = {"data.size": size, "data.name": data, "train.scale": scale}
-    changes = [f"{path}={value}" for path, value in given.items() if value is not None]
-    return changed(find_recipe(name), changes + (assignments or []))
-
-
 def show_result(result: dict[str, Any], folder: Path) -> None:
     """Print what came out of a run."""
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
     note = f" ({result['data']['note']})" if result["data"]["note"] else ""
     scaled = f", scaled to {result['scale']:g} of the iterations" if result["scale"] < 1 else ""
-    console.print(
-        f"[bold]{result['error']:.2%} error[/] on {result['test_images']:,} test images of "
-        f"{escape(result['data']['name'] + note)}, from {result['train_images']:,}{scaled}"
+    error = f"{result['error']:.2%} error"
+    say(
+        f"{error} on {result['test_images']:,} test images of {result['data']['name']}{note}, "
+        f"from {result['train_images']:,}{scaled}",
+        bold=error,
     )
     if "averaged_error" in result:
-        turns = result["averaged_over"]
-        console.print(f"{result['averaged_error']:.2%} when averaged over {turns} turned copies")
+        copies = result["averaged_over"]
+        say(f"{result['averaged_error']:.2%} when averaged over {copies} rotated copies")
     if "best" in result:
         best = result["best"]
-        console.print(
-            f"chosen by validation ({best['validation_error']:.2%}, step {best['step']:,}): "
-            f"{best['error']:.2%}"
+        say(
+            f"{best['error']:.2%} with the weights of step {best['step']:,}, the best by "
+            f"validation ({best['validation_error']:.2%})"
         )
-    console.print(
-        f"{result['parameters']:,} parameters, {result['seconds']:.0f} s, in {escape(str(folder))}"
-    )
+    say(f"{result['parameters']:,} parameters, {result['seconds']:.0f} s, in {folder}")
 
 
 def evaluate(
     source: Source,
-    data: Annotated[
-        str | None, typer.Option(help="A data set; that of the run by default.")
-    ] = None,
+    data: TestData = None,
     skip_bad: SkipBad = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -144,35 +151,37 @@ def evaluate(
 
     path = model_file(source)
     model = load_model(path)
-    dataset = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir)
+    dataset = _test_data(model, source, data, skip_bad=skip_bad, data_dir=data_dir)
     values = evaluate_model(model, dataset.test).to_dict(model.card.class_names)
     if as_json:
-        print(json.dumps({"source": str(path), "data": dataset.name, **values}))
+        write(json.dumps({"source": str(path), "data": dataset.name, **values}) + "\n")
         return
-    table = Table(box=None, header_style="bold")
-    table.add_column("class")
-    table.add_column("images", justify="right")
-    table.add_column("error", justify="right")
-    for row in values["per_class"]:
-        error = "" if row["error"] is None else f"{row['error']:.2%}"
-        table.add_row(escape(row["name"]), f"{row['images']:,}", error)
-    table.add_row("[bold]all[/]", f"{len(dataset.test):,}", f"[bold]{values['error']:.2%}[/]")
-    Console().print(table)
+    rows = [(row["name"], row["images"], row["error"]) for row in values["per_class"]]
+    rows.append(("all", len(dataset.test), values["error"]))
+    cells = [
+        (name, f"{images:,}", "" if error is None else f"{error:.2%}")
+        for name, images, error in rows
+    ]
+    styles = [""] * len(values["per_class"]) + ["bold"]
+    show_table(("class", "images", "error"), cells, right=("images", "error"), styles=styles)
 
 
 def predict(
     source: Source,
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    pictures: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE", help="Image files, or folders that are searched."),
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="A .csv or .json file; the terminal by default.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A .csv or .json file; by default the terminal."),
     ] = None,
     as_json: AsJson = False,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Report unreadable pictures and go on.")
+        bool, typer.Option("--skip-bad", help="Report images that cannot be read, and continue.")
     ] = False,
 ) -> None:
-    """Say what is on pictures, with the probability of each class."""
-    from invint.cli.terminal.progress import Counting
+    """Classify images: the label of each, and the probability of every class."""
     from invint.predict import predict as predictions
 
     if out is not None and out.suffix not in (".csv", ".json"):
@@ -189,12 +198,12 @@ def predict(
     wants_json = as_json if out is None else out.suffix == ".json"
     text = json.dumps(rows, indent=1) + "\n" if wants_json else _csv(rows)
     if out is None:
-        print(text, end="")
-    else:
-        write_atomically(out, text)
-        unread = sum(bool(each.problem) for each in found)
-        left = f", {unread} pictures could not be read" if unread else ""
-        print(f"{len(rows) - unread} predictions in {out}{left}", file=sys.stderr)
+        write(text)
+        return
+    write_atomically(out, text.encode("utf-8", "surrogateescape"))  # paths with their own bytes
+    unread = sum(bool(each.problem) for each in found)
+    left = f", {unread} images could not be read" if unread else ""
+    say(f"{len(rows) - unread} predictions in {out}{left}", error=True)
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
@@ -208,57 +217,75 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 def audit(  # noqa: PLR0913
     source: Source,
-    data: Annotated[
-        str | None, typer.Option(help="A data set; that of the run by default.")
-    ] = None,
+    data: TestData = None,
     skip_bad: SkipBad = False,
     data_dir: DataDir = None,
-    images: Annotated[int, typer.Option(help="How many test images to turn.")] = 200,
-    every: Annotated[float, typer.Option(help="Degrees between two turns.")] = 15.0,
-    flips: Annotated[bool, typer.Option("--flips", help="Mirror images too.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A .json, .png, .svg or .pdf file.")] = None,
+    images: Annotated[int, typer.Option(metavar="N", help="How many test images to rotate.")] = 200,
+    every: Annotated[
+        float, typer.Option(metavar="DEGREES", help="Step from one angle to the next.")
+    ] = 15.0,
+    flips: Annotated[bool, typer.Option("--flips", help="Rotate mirrored images too.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .json, .png, .svg or .pdf file.")
+    ] = None,
     min_accuracy: Annotated[
-        float | None, typer.Option(help="Exit with 1 if it is lower at any angle.")
+        float | None,
+        typer.Option(metavar="FRACTION", help="Exit with 1 if any angle has a lower accuracy."),
     ] = None,
 ) -> None:
-    """Turn test images through the circle and measure what becomes of the answers."""
+    """Rotate test images through the full circle and measure how the answers change."""
     from invint.audit import audit_model
     from invint.data.batches import scaled
     from invint.export import load_model
     from invint.predict import model_file
     from invint.train.store import RunStore
 
-    if not 0 < every <= 360:
-        raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
-    if math.ceil(360 / every) > 3600:
-        raise ConfigError(f"--every {every:g}: that is more than 3,600 turns; use 0.1 or more")
-    if images < 1:
-        raise ConfigError(f"--images {images}: expected 1 image or more")
-    if min_accuracy is not None and not 0 <= min_accuracy <= 1:
-        raise ConfigError(f"--min-accuracy {min_accuracy:g}: expected a share from 0 to 1")
+    _check_audit(images=images, every=every, min_accuracy=min_accuracy)
     if out is not None:
         check_writable(out)  # before the work, not after it
     model = load_model(model_file(source))
-    part = _data_for(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
-    angles = [number * every for number in range(math.ceil(360 / every - 1e-9))]
+    test = _test_data(model, source, data, skip_bad=skip_bad, data_dir=data_dir).test
+    # The last angle stays below the full circle; rounding must not add 360 degrees as one more.
+    angles = [index * every for index in range(math.ceil(360 / every - 1e-9))]
     measured = audit_model(
-        model, scaled(part.images[:images]), part.labels[:images], angles=angles, flips=flips
+        model, scaled(test.images[:images]), test.labels[:images], angles=angles, flips=flips
     )
     result = replace(measured, name=RunStore(Path(source)).recipe_name or measured.name)
     if out is not None:
         (result.save if out.suffix == ".json" else result.draw)(out)
-    print(result.table())
+    for line in result.table().split("\n"):
+        say(line)
     if min_accuracy is not None and not result.passes(exact_drift=None, min_accuracy=min_accuracy):
-        print(f"invint: the accuracy falls below {min_accuracy:.1%}", file=sys.stderr)
+        say(f"invint: the accuracy falls below {min_accuracy:.1%}", error=True)
         raise typer.Exit(1)
 
 
+def _check_audit(*, images: int, every: float, min_accuracy: float | None) -> None:
+    if not 0 < every <= 360:
+        raise ConfigError(f"--every {every:g}: expected degrees above 0, up to 360")
+    if math.ceil(360 / every) > MOST_ANGLES:
+        raise ConfigError(
+            f"--every {every:g}: that is more than {MOST_ANGLES:,} angles; use 0.1 or more"
+        )
+    if images < 1:
+        raise ConfigError(f"--images {images}: expected 1 image or more")
+    if min_accuracy is not None and not 0 <= min_accuracy <= 1:
+        raise ConfigError(f"--min-accuracy {min_accuracy:g}: expected a fraction from 0 to 1")
+
+
 def export(
-    source: Annotated[Path, typer.Argument(help="A run's folder, or a safetensors file.")],
-    format: Annotated[str, typer.Option(help="onnx, torch or safetensors.")] = "onnx",
-    out: Annotated[Path | None, typer.Option(help="The file; beside the run's by default.")] = None,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|FILE", help="The folder of a run, or a .safetensors file."),
+    ],
+    format: Annotated[
+        str, typer.Option(metavar="NAME", help="onnx, torch or safetensors.")
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="By default beside the run's own file.")
+    ] = None,
 ) -> None:
-    """Write a network as one file, compared with it before the file is in place."""
+    """Write a network as one file that is checked against it before it is put in place."""
     from invint.export import FORMATS, export_model, load_network
     from invint.predict import model_file
 
@@ -273,15 +300,15 @@ def export(
         raise ConfigError(f"{path}: {error}") from error
     target = out or path.with_suffix(FORMATS[format])
     difference = export_model(network, target, card, format=format)
-    print(f"{target}: logits differ by at most {difference:.1e} from the network's")
+    say(f"{target}: logits differ by at most {difference:.1e} from the network's")
 
 
-def _data_for(
+def _test_data(
     model: "LoadedModel", source: str, data: str | None, *, skip_bad: bool, data_dir: Path | None
 ) -> "Dataset":
-    """Return the data set asked for, or that of the run, if the network was made for such."""
-    from invint.cli.terminal.progress import loaded
+    """Return the data set asked for, or that of the run; refuse what does not fit the network."""
     from invint.predict import check_fit
+    from invint.recipes.recipe import DataChoice
     from invint.train.store import RunStore
 
     choice = RunStore(Path(source)).data_choice if data is None else DataChoice(name=data)

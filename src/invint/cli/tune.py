@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invint.cli.console import say, show
+from invint.cli.console import console, loaded, say, show_table
+from invint.cli.options import (
+    Assignments,
+    Data,
+    DataDir,
+    Device,
+    RecipeName,
+    Size,
+    Threads,
+    chosen_recipe,
+)
 from invint.cli.study import Workers
-from invint.cli.train import DataDir, chosen_recipe
 from invint.errors import ConfigError, RunError
-from invint.recipes import RECIPES, Recipe
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
-    from rich.table import Table
-
+    from invint.recipes import Recipe
     from invint.study.journal import Journal, Measured, Trial
     from invint.study.tune import Budget, OnTrial, Tuning
 
@@ -23,47 +30,58 @@ SHOWN = 12  # trials in the terminal; all are in trials.csv
 
 
 def tune(  # noqa: PLR0913
-    recipe: Annotated[
-        str, typer.Argument(help="A recipe of `invint recipes`, or a TOML or JSON file.")
-    ],
+    recipe: RecipeName,
     trials: Annotated[
-        int | None, typer.Option(help="How many; one round of Hyperband by default.")
+        int | None,
+        typer.Option(metavar="N", help="How many; one round of Hyperband by default."),
     ] = None,
-    hours: Annotated[float | None, typer.Option(help="How long, instead of --trials.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the proposals and of every run.")] = 0,
-    size: Annotated[int | None, typer.Option(help="Number of training images.")] = None,
-    data: Annotated[str | None, typer.Option(help="Another data set than the recipe's.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value: train.epochs=10.")
+    hours: Annotated[
+        float | None, typer.Option(metavar="N", help="How long, instead of --trials.")
     ] = None,
-    min_scale: Annotated[float, typer.Option(help="Lowest fraction of the iterations.")] = 0.02,
-    max_scale: Annotated[float, typer.Option(help="Highest fraction of the iterations.")] = 1.0,
+    seed: Annotated[
+        int, typer.Option(metavar="SEED", help="Of the proposals and of every run.")
+    ] = 0,
+    size: Size = None,
+    data: Data = None,
+    assignments: Assignments = None,
+    min_scale: Annotated[
+        float, typer.Option(metavar="FRACTION", help="Lowest fraction of the iterations.")
+    ] = 0.02,
+    max_scale: Annotated[
+        float, typer.Option(metavar="FRACTION", help="Highest fraction of the iterations.")
+    ] = 1.0,
     compare: Annotated[
-        str | None, typer.Option(help="random: search at random too, at equal cost.")
+        str | None,
+        typer.Option(metavar="NAME", help="random: search at random too, at equal cost."),
     ] = None,
     reference: Annotated[
         bool, typer.Option(help="Train the recipe's own values too, once, outside the budget.")
     ] = True,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes side by side.")] = 1,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="local, or dask for a cluster.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Dask scheduler.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where the folders of trials are.")] = Path("tuning"),
+    runs: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the folders of trials are.")
+    ] = Path("tuning"),
     data_dir: DataDir = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Leave the weights of trials in their folders.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The recipe file; RECIPE-tuned.json by default.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The recipe file; RECIPE-tuned.json by default."),
     ] = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Tune a recipe by BOHB on validation images, or resume tuning it; write a recipe file.
 
     The objective is the validation error on a fifth of the training images, never the test error.
     The same command with a larger budget resumes; finished trials are not repeated.
     """
-    from invint.cli.terminal.progress import loaded
+    from invint.recipes import RECIPES
     from invint.recipes.files import write_recipe
     from invint.study.pool import Workspace, threads_each
     from invint.study.search import check_scales, round_of_brackets, search_space
@@ -106,7 +124,7 @@ def tune(  # noqa: PLR0913
     say(f"train it on all images:  invint train {path}")
 
 
-def _recipe_file(out: Path | None, recipe: Recipe) -> Path:
+def _recipe_file(out: Path | None, recipe: "Recipe") -> Path:
     path = out or Path(f"{recipe.name.replace('/', '-')}-tuned.json")
     if path.suffix != ".json":
         raise ConfigError(f"--out {path}: expected a .json file")
@@ -136,14 +154,13 @@ def search(
 @contextmanager
 def _bar(method: str, budget: "Budget", journal: "Journal") -> "Iterator[OnTrial]":
     """Show a bar over a search, and yield what moves it."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from invint.study.journal import best_trial
     from invint.study.tune import TITLES, share
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    with Progress(*columns, TimeElapsedColumn(), console=console(error=True)) as progress:
         total = float(budget.trials or 3600 * (budget.hours or 0))
         task = progress.add_task(TITLES[method], total=total, state="")
 
@@ -168,7 +185,7 @@ def show_outcome(
     from invint.study.tune import against_own, verdict
 
     best = best_trial(trial for found in ended.values() for trial in found)
-    show(_trials_table(ended))
+    _show_trials(ended)
     for line in verdict(ended):
         say(line)
     if own is not None:
@@ -179,29 +196,25 @@ def show_outcome(
     return next(method for method, found in ended.items() if best in found), best
 
 
-def _trials_table(ended: "Mapping[str, Sequence[Trial]]") -> "Table":
-    from rich.table import Table
-
-    rows = [(method, trial) for method, found in ended.items() for trial in found]
-    rows.sort(key=lambda row: _rank(row[1]))
-    more = "; the others are in trials.csv" if len(rows) > SHOWN else ""
-    table = Table(box=None, header_style="bold", caption=f"{len(rows)} trials, best first{more}")
-    table.add_column("trial")
-    for title in ("iterations", "error", "seconds"):
-        table.add_column(title, justify="right")
-    table.add_column("values")
-    for method, trial in rows[:SHOWN]:
-        error = trial.validation_error
-        table.add_row(
+def _show_trials(ended: "Mapping[str, Sequence[Trial]]") -> None:
+    trials = [(method, trial) for method, found in ended.items() for trial in found]
+    trials.sort(key=lambda each: _rank(each[1]))
+    rows = [
+        (
             f"{method} {trial.number}",
             f"{trial.fidelity:.3g}",
-            "failed" if error is None else f"{error:.2%}",
+            "failed" if trial.validation_error is None else f"{trial.validation_error:.2%}",
             f"{trial.seconds:.1f}",
             " ".join(
                 f"{path.partition('.')[2]}={value:g}" for path, value in trial.configuration.items()
             ),
         )
-    return table
+        for method, trial in trials[:SHOWN]
+    ]
+    titles = ("trial", "iterations", "error", "seconds", "values")
+    show_table(titles, rows, right=("iterations", "error", "seconds"), wrap=("values",))
+    more = "; the others are in trials.csv" if len(trials) > SHOWN else ""
+    say(f"{len(trials)} trials, best first{more}")
 
 
 def _rank(trial: "Trial") -> tuple[bool, float, float]:

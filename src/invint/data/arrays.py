@@ -17,7 +17,7 @@ from invint.errors import DataError
 
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together
 CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
-SPLITS = {"train": ("train_",), "validation": ("validation_", "val_"), "test": ("test_",)}
+PREFIXES = {"train": ("train_",), "validation": ("validation_", "val_"), "test": ("test_",)}
 
 
 def load_arrays(
@@ -25,26 +25,26 @@ def load_arrays(
 ) -> Dataset:
     """Read images and labels from an `.npz` file.
 
-    It holds `images` and `labels`, of which a test share is held out by class; or `train_images`,
-    `train_labels`, `test_images`, `test_labels` and, if wanted, those of `validation_` or `val_`.
-    Besides there may be `class_names`, and `groups` with the same beginnings, which are never
-    divided. Images are `(n, h, w)`, `(n, h, w, c)` or `(n, c, h, w)` of uint8 or uint16, square: of
-    the axes 1 and 3 exactly one must have 1 to 4 entries, the channels.
+    It holds `images` and `labels`, of which a fraction is held out for testing, by class; or
+    `train_images`, `train_labels`, `test_images`, `test_labels` and, if wanted, those of
+    `validation_` or `val_`. There may also be `class_names`, and `groups` with the same prefixes,
+    which are never divided. Images are `(n, h, w)`, `(n, h, w, c)` or `(n, c, h, w)` of uint8 or
+    uint16, square: of the axes 1 and 3 exactly one must have 1 to 4 entries, the channels.
 
     Args:
         path: The file.
         seed: Of the images held out for testing.
-        test_share: Of the images held out for testing.
+        test_share: Fraction of the images held out for testing.
         max_bytes: Refuse files that unpack to more.
     """
     try:
         arrays = _arrays(path, max_bytes)
-        parts = _parts(arrays, seed, test_share)
-        names = _class_names(arrays, parts)
+        splits = _splits(arrays, seed, test_share)
+        names = _class_names(arrays, splits)
     except DataError as error:
         raise DataError(f"{shown(str(path))}: {error}") from error
     return Dataset(
-        f"arrays:{path.stem}", parts["train"], parts["test"], names, parts.get("validation")
+        f"arrays:{path.stem}", splits["train"], splits["test"], names, splits.get("validation")
     )
 
 
@@ -69,9 +69,9 @@ def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
 
 
 def _is_known(name: str) -> bool:
-    beginnings = ["", *(start for starts in SPLITS.values() for start in starts)]
+    prefixes = ["", *(start for starts in PREFIXES.values() for start in starts)]
     return name == "class_names" or name in {
-        start + what for start in beginnings for what in ("images", "labels", "groups")
+        start + what for start in prefixes for what in ("images", "labels", "groups")
     }
 
 
@@ -106,14 +106,14 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"version {version}")
 
 
-def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Split]:
+def _splits(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Split]:
     if "images" in arrays:
-        whole = _part(arrays, "", _group_numbers(arrays, [""]))
+        whole = _split(arrays, "", _group_indices(arrays, [""]))
         kept, held = holdout(whole.labels, test_share, seed, name="arrays", groups=whole.groups)
         return {"train": whole[kept], "test": whole[held]}
     starts = {
         name: start
-        for name, options in SPLITS.items()
+        for name, options in PREFIXES.items()
         for start in options
         if f"{start}images" in arrays
     }
@@ -123,23 +123,23 @@ def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dic
             "expected the arrays images and labels, or train_images, train_labels, test_images and "
             f"test_labels; found {found}"
         )
-    numbers = _group_numbers(arrays, list(starts.values()))
-    parts = {name: _part(arrays, start, numbers) for name, start in starts.items()}
-    _check_parts(parts)
-    return parts
+    indices = _group_indices(arrays, list(starts.values()))
+    splits = {name: _split(arrays, start, indices) for name, start in starts.items()}
+    _check_splits(splits)
+    return splits
 
 
-def _part(
-    arrays: dict[str, NDArray[Any]], start: str, group_numbers: dict[Any, int] | None
+def _split(
+    arrays: dict[str, NDArray[Any]], start: str, group_indices: dict[Any, int] | None
 ) -> Split:
     images = _images(arrays[f"{start}images"], f"{start}images")
     labels = _column(arrays, f"{start}labels", len(images))
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= 2**31:
-        raise DataError(f"{start}labels: expected class numbers from 0, got {labels[:8].tolist()}")
+        raise DataError(f"{start}labels: expected class indices from 0, got {labels[:8].tolist()}")
     groups = None
-    if group_numbers is not None:
+    if group_indices is not None:
         column = _column(arrays, f"{start}groups", len(images))
-        groups = torch.tensor([group_numbers[group] for group in column.tolist()])
+        groups = torch.tensor([group_indices[group] for group in column.tolist()])
     return Split(images, torch.from_numpy(labels.astype(np.int64)), groups)
 
 
@@ -174,30 +174,30 @@ def _column(arrays: dict[str, NDArray[Any]], name: str, count: int) -> NDArray[A
     return column.reshape(count)
 
 
-def _group_numbers(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[Any, int] | None:
+def _group_indices(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[Any, int] | None:
     """Number the groups of all splits together; none may lie in two."""
-    numbers: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
     if not any(f"{start}groups" in arrays for start in starts):
         return None
     for start in starts:
         count = len(arrays[f"{start}images"])
         own = set(_column(arrays, f"{start}groups", count).tolist())
-        if own & numbers.keys():
-            group = min(own & numbers.keys())
+        if own & indices.keys():
+            group = min(own & indices.keys())
             raise DataError(f"group {group!r} is in more than one split; put it on one side")
         for group in sorted(own):
-            numbers[group] = len(numbers)
-    return numbers
+            indices[group] = len(indices)
+    return indices
 
 
-def _check_parts(parts: dict[str, Split]) -> None:
-    shapes = {(tuple(part.images.shape[1:]), part.images.dtype) for part in parts.values()}
+def _check_splits(splits: dict[str, Split]) -> None:
+    shapes = {(tuple(split.images.shape[1:]), split.images.dtype) for split in splits.values()}
     if len(shapes) > 1:
         raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
 
 
-def _class_names(arrays: dict[str, NDArray[Any]], parts: dict[str, Split]) -> tuple[str, ...]:
-    highest = max(int(part.labels.max()) for part in parts.values())
+def _class_names(arrays: dict[str, NDArray[Any]], splits: dict[str, Split]) -> tuple[str, ...]:
+    highest = max(int(split.labels.max()) for split in splits.values())
     given = arrays.get("class_names")
     if given is not None and (given.ndim != 1 or given.dtype.kind not in "US"):
         raise DataError(f"class_names: expected a row of strings, got {given.dtype} {given.shape}")
@@ -206,9 +206,9 @@ def _class_names(arrays: dict[str, NDArray[Any]], parts: dict[str, Split]) -> tu
             n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in given.tolist()
         ]
     else:
-        names = [str(number) for number in range(min(highest, len(parts["train"])) + 1)]
-    present = set(parts["train"].labels.tolist())
-    missing = [number for number in range(max(len(names), 2)) if number not in present]
+        names = [str(label) for label in range(min(highest, len(splits["train"])) + 1)]
+    present = set(splits["train"].labels.tolist())
+    missing = [label for label in range(max(len(names), 2)) if label not in present]
     if highest >= len(names) or missing:
         wrong = f"label {highest}" if highest >= len(names) else f"no image of class {missing[0]}"
         raise DataError(

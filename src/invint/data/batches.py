@@ -1,4 +1,4 @@
-"""Batches as a function of a seed and a step number, made on the device that trains.
+"""Batches and their augmentation, as a function of a seed and a step, made on the device.
 
 Images stay as they are stored until a batch is made of them. What is random is drawn on the CPU
 for a block of steps at once and sent over once, so that a device never waits for a step.
@@ -18,40 +18,18 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import grid_sample, pad
+from torch.nn.functional import pad
 
 from invint.data.dataset import Split, random_words
 from invint.errors import ConfigError
+from invint.ops.grids import rotate
 
+Batch = tuple[Tensor, Tensor]
 
-def rotate(
-    images: Float[Tensor, "b c h w"], angles: Float[Tensor, " b"]
-) -> Float[Tensor, "b c h w"]:
-    """Turn each image about the centre of its pixel grid, bilinearly.
-
-    Quarter turns of square images permute pixels, to rounding.
-
-    Args:
-        images: The batch.
-        angles: Counter-clockwise rotations in radians, y up.
-    """
-    height, width = images.shape[-2:]
-    down = rearrange(_centred(height, images), "h -> 1 h 1")
-    right = rearrange(_centred(width, images), "w -> 1 1 w")
-    angles = rearrange(angles.to(images.dtype), "b -> b 1 1")
-    cosine, sine = torch.cos(angles), torch.sin(angles)
-    source = torch.stack(  # where each pixel comes from: the point turned back by the angle
-        (
-            (cosine * right - sine * down) * (2 / width),
-            (sine * right + cosine * down) * (2 / height),
-        ),
-        dim=-1,
-    )
-    return grid_sample(images, source, padding_mode="zeros", align_corners=False)
-
-
-def _centred(length: int, like: Tensor) -> Tensor:
-    return torch.arange(length, dtype=like.dtype, device=like.device) - (length - 1) / 2
+BLOCK = 64  # steps drawn at once
+AHEAD = 4  # batches a streaming thread reads before they are asked for
+TOGETHER = 2**26  # bytes of batches made at once on a GPU
+CHUNK = 2**22  # pixels worked on at once by `normalisation`
 
 
 def crop(
@@ -153,25 +131,17 @@ AUGMENTATIONS = {
 }
 
 
-Batch = tuple[Tensor, Tensor]
-
-BLOCK = 64  # steps drawn at once
-AHEAD = 4  # batches a streaming thread reads before they are asked for
-TOGETHER = 2**26  # bytes of batches made at once on a GPU
-CHUNK = 2**22  # pixels worked on at once by `normalisation`
-
-
 @dataclass(frozen=True)
 class Draws:
     """What is random in a block of steps.
 
     Attributes:
-        numbers: `(step, b)`, which images, on the CPU.
+        indices: `(step, b)`, which images, on the CPU.
         positions: The same on the device.
         parameters: For each augmentation `(step, b, ...)`, on the device.
     """
 
-    numbers: Tensor
+    indices: Tensor
     positions: Tensor
     parameters: tuple[Tensor, ...]
 
@@ -188,23 +158,23 @@ class Batches:
     time otherwise; the batches are the same, bit for bit.
 
     Args:
-        part: Images and labels.
+        split: Images and labels.
         batch_size: Images per step, over all processes.
         seed: Another seed, another stream.
         augment: Names in `AUGMENTATIONS`, in the order of application.
         mean: Of each channel, for images in [0, 1].
         std: Standard deviation of each channel.
         device: Where batches are made.
-        rank: Number of this process; it gets its share of each batch.
+        rank: Index of this process; it gets its share of each batch.
         world: Number of processes.
         memory: Bytes on the device that images may take; by default half of what is free on
             CUDA, and no limit elsewhere.
-        chosen: Numbers of the images to use, all by default; no image is copied for it on a CPU.
+        chosen: Indices of the images to use, all by default; no image is copied for it on a CPU.
     """
 
     def __init__(  # noqa: PLR0913
         self,
-        part: Split,
+        split: Split,
         *,
         batch_size: int,
         seed: int,
@@ -217,21 +187,21 @@ class Batches:
         memory: int | None = None,
         chosen: Int64[Tensor, " m"] | None = None,
     ) -> None:
-        self.count = len(part) if chosen is None else len(chosen)
+        self.count = len(split) if chosen is None else len(chosen)
         _check(batch_size, augment, rank, world, self.count)
         self.batch_size, self.seed, self.augment = batch_size, seed, tuple(augment)
         self.rank, self.world = rank, world
         self.device = torch.device(device)
-        self.mean, self.std = _channels(part, mean, std, self.device)
-        self.labels = (part.labels if chosen is None else part.labels[chosen]).to(self.device)
-        self.image_size = part.images.shape[-2], part.images.shape[-1]
-        self.chosen, self.stored = chosen, _signed(part.images)
+        self.mean, self.std = _channels(split, mean, std, self.device)
+        self.labels = (split.labels if chosen is None else split.labels[chosen]).to(self.device)
+        self.image_size = split.images.shape[-2], split.images.shape[-1]
+        self.chosen, self.stored = chosen, _signed(split.images)
         limit = _free_memory(self.device) if memory is None else memory
-        self.streamed = limit is not None and self.count * part.images[:1].nbytes > limit
+        self.streamed = limit is not None and self.count * split.images[:1].nbytes > limit
         if not self.streamed and self.device.type != "cpu":
             kept = self.stored if chosen is None else self.stored[chosen]
             self.stored = kept.to(self.device)
-        self.together = _together(part, batch_size // world, self.device)
+        self.together = _together(split, batch_size // world, self.device)
         self._draws: dict[int, Draws] = {}
 
     def __call__(self, steps: range) -> Iterator[Batch]:
@@ -246,8 +216,8 @@ class Batches:
             yield from pairs
 
     def indices(self, step: int) -> Int64[Tensor, " b"]:
-        """Return the numbers of the images in the batch of a step, within the whole part."""
-        return self._numbers(range(step, step + 1))
+        """Return the indices of the images in the batch of a step, within the whole split."""
+        return self._indices(range(step, step + 1))
 
     def _runs(self, steps: range) -> Iterator[range]:
         """Cut steps into those whose batches are made together; no run reaches over a block."""
@@ -255,8 +225,8 @@ class Batches:
             first, *more = run
             yield range(first, (more[-1] if more else first) + 1, steps.step)
 
-    def _numbers(self, run: range) -> Tensor:
-        positions = _of_run(self._drawn(run.start // BLOCK).numbers, run)
+    def _indices(self, run: range) -> Tensor:
+        positions = _of_run(self._drawn(run.start // BLOCK).indices, run)
         return positions if self.chosen is None else self.chosen[positions]
 
     def _finished(self, run: range, stored: Tensor) -> Batch:
@@ -269,24 +239,24 @@ class Batches:
 
     def _gathered(self, run: range) -> Tensor:
         if self.device.type == "cpu":
-            return self.stored.index_select(0, self._numbers(run))
+            return self.stored.index_select(0, self._indices(run))
         positions = self._drawn(run.start // BLOCK).positions
         return self.stored.index_select(0, _of_run(positions, run))
 
     def _read_ahead(self, steps: range) -> Iterator[Tensor]:
         """Read images in a thread while earlier ones are worked on."""
-        numbers = map(self._numbers, self._runs(steps))
+        indices = map(self._indices, self._runs(steps))
         with ThreadPoolExecutor(1) as reader:
-            pending = deque(reader.submit(self._read, each) for each in islice(numbers, AHEAD))
+            pending = deque(reader.submit(self._read, each) for each in islice(indices, AHEAD))
             while pending:
                 images = pending.popleft().result()
-                pending.extend(reader.submit(self._read, each) for each in islice(numbers, 1))
+                pending.extend(reader.submit(self._read, each) for each in islice(indices, 1))
                 yield images.to(self.device, non_blocking=True)
 
-    def _read(self, numbers: Tensor) -> Tensor:
-        shape = (len(numbers), *self.stored.shape[1:])
+    def _read(self, indices: Tensor) -> Tensor:
+        shape = (len(indices), *self.stored.shape[1:])
         place = torch.empty(shape, dtype=self.stored.dtype, pin_memory=self.device.type == "cuda")
-        return torch.index_select(self.stored, 0, numbers, out=place)
+        return torch.index_select(self.stored, 0, indices, out=place)
 
     def _drawn(self, block: int) -> Draws:
         if block not in self._draws:
@@ -298,13 +268,13 @@ class Batches:
     def _draw(self, block: int) -> Draws:
         share = self.batch_size // self.world
         mine = slice(self.rank * share, (self.rank + 1) * share)
-        numbers = _positions(self.count, self.seed, block, self.batch_size)[:, mine]
+        indices = _positions(self.count, self.seed, block, self.batch_size)[:, mine]
         drawn = [
             _parameters(name, self.seed, block, self.batch_size, self.image_size)[:, mine]
             for name in self.augment
         ]
-        on_device, *parameters = (_sent(each, self.device) for each in (numbers, *drawn))
-        return Draws(numbers, on_device, tuple(parameters))
+        on_device, *parameters = (_sent(each, self.device) for each in (indices, *drawn))
+        return Draws(indices, on_device, tuple(parameters))
 
 
 def _of_run(drawn: Tensor, run: range) -> Tensor:
@@ -313,14 +283,14 @@ def _of_run(drawn: Tensor, run: range) -> Tensor:
     return drawn[start : start + len(run) * run.step : run.step].flatten(0, 1)
 
 
-def _together(part: Split, share: int, device: torch.device) -> int:
+def _together(split: Split, share: int, device: torch.device) -> int:
     """Return how many batches are made at once: where launching costs more than working, several.
 
     A power of two, so that it divides a block. What it is changes no batch.
     """
     if device.type == "cpu":
         return 1
-    batch = 4 * share * part.images[0].numel()
+    batch = 4 * share * split.images[0].numel()
     return next((count for count in (16, 8, 4, 2) if count * batch <= TOGETHER), 1)
 
 
@@ -334,8 +304,8 @@ def _positions(count: int, seed: int, block: int, batch_size: int) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def _permutation(count: int, seed: int, number: int) -> NDArray[np.int64]:
-    return np.argsort(random_words(count, "pass", seed, number), kind="stable")
+def _permutation(count: int, seed: int, index: int) -> NDArray[np.int64]:
+    return np.argsort(random_words(count, "pass", seed, index), kind="stable")
 
 
 def _parameters(
@@ -368,33 +338,33 @@ def _signed(images: Tensor) -> Tensor:
 
 
 def normalisation(
-    part: Split, *, chosen: Int64[Tensor, " m"] | None = None
+    split: Split, *, chosen: Int64[Tensor, " m"] | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel of images in [0, 1].
 
     Sums are integers and so exact. A channel that never changes gets the deviation 1.
 
     Args:
-        part: The images, perhaps more than fit in memory.
-        chosen: Numbers of the images to use, all by default.
+        split: The images, perhaps more than fit in memory.
+        chosen: Indices of the images to use, all by default.
     """
-    numbers = torch.arange(len(part)) if chosen is None else chosen
-    channels, height, width = part.images.shape[1:]
+    indices = torch.arange(len(split)) if chosen is None else chosen
+    channels, height, width = split.images.shape[1:]
     sums, squares = [0] * channels, [0] * channels
-    for some in torch.split(numbers, max(CHUNK // part.images[0].numel(), 1)):
-        values = _signed(part.images).index_select(0, some).long() & 0xFFFF
+    for some in torch.split(indices, max(CHUNK // split.images[0].numel(), 1)):
+        values = _signed(split.images).index_select(0, some).long() & 0xFFFF
         for channel in range(channels):
             sums[channel] += int(values[:, channel].sum())
             squares[channel] += int(values[:, channel].square().sum())
-    count = len(numbers) * height * width
-    full = 255 if part.images.dtype == torch.uint8 else 65535
+    count = len(indices) * height * width
+    full = 255 if split.images.dtype == torch.uint8 else 65535
     means = tuple(each / count / full for each in sums)
     spreads = [count * square - each**2 for each, square in zip(sums, squares, strict=True)]
     return means, tuple(math.sqrt(each) / count / full if each else 1.0 for each in spreads)
 
 
 def test_batches(
-    part: Split,
+    split: Split,
     *,
     batch_size: int,
     mean: Sequence[float],
@@ -405,30 +375,30 @@ def test_batches(
     """Iterate once over images in order, as they are; the last batch may be short.
 
     Args:
-        part: Images and labels.
+        split: Images and labels.
         batch_size: Images per batch.
         mean: Of each channel, for images in [0, 1].
         std: Standard deviation of each channel.
         device: Where batches are made.
-        chosen: Numbers of the images to use, in this order; all by default.
+        chosen: Indices of the images to use, in this order; all by default.
     """
     place = torch.device(device)
-    means, deviations = _channels(part, mean, std, place)
-    stored = _signed(part.images)
-    for some in torch.split(torch.arange(len(part)) if chosen is None else chosen, batch_size):
+    means, deviations = _channels(split, mean, std, place)
+    stored = _signed(split.images)
+    for some in torch.split(torch.arange(len(split)) if chosen is None else chosen, batch_size):
         images = scaled(stored.index_select(0, some).to(place))
-        yield (images - means) / deviations, part.labels[some].to(place)
+        yield (images - means) / deviations, split.labels[some].to(place)
 
 
 def _channels(
-    part: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
+    split: Split, mean: Sequence[float], std: Sequence[float], device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return mean and deviation ready to work on `(b, c, h, w)`."""
-    channels = part.images.shape[1]
+    channels = split.images.shape[1]
     if len(mean) != channels or len(std) != channels or min(std) <= 0:
         raise ConfigError(
             f"batches: expected mean and positive std of {channels} channels, "
-            f"got mean {tuple(mean)} and std {tuple(std)}; use normalisation(part)"
+            f"got mean {tuple(mean)} and std {tuple(std)}; use normalisation(split)"
         )
     values = torch.tensor([[*mean], [*std]], device=device)
     means, deviations = rearrange(values, "kind c -> kind c 1 1")

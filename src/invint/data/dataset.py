@@ -1,4 +1,4 @@
-"""What a data set is: stored images and labels in parts, with names and an origin.
+"""What a data set is: stored images and labels in splits, with names; and subsets of it.
 
 Axes:  n image   c channel   h w pixel
 """
@@ -19,7 +19,9 @@ from torch import Tensor
 from invint.errors import ConfigError, DataError
 
 ROWS = 1024  # images hashed at once
+NEVER = np.iinfo(np.int64).max  # when a class without units left is due
 
+Indices = NDArray[np.int64]
 Progress = Callable[[int, int], None]  # hears how many of how many are done
 
 
@@ -29,8 +31,8 @@ class Split:
 
     Attributes:
         images: `(n, c, h, w)` of uint8 or uint16; may be a memory map.
-        labels: `(n,)`, class numbers from 0.
-        groups: `(n,)`, number of the patient, slide or part an image is of; none if not known.
+        labels: `(n,)`, class indices from 0.
+        groups: `(n,)`, index of the patient, slide or part an image is of; None if not known.
     """
 
     images: Tensor
@@ -50,10 +52,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, numbers: Tensor) -> "Split":
+    def __getitem__(self, indices: Tensor) -> "Split":
         """Return these images alone."""
-        groups = None if self.groups is None else self.groups[numbers]
-        return Split(self.images[numbers], self.labels[numbers], groups)
+        groups = None if self.groups is None else self.groups[indices]
+        return Split(self.images[indices], self.labels[indices], groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +97,6 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
-Numbers = NDArray[np.int64]
-NEVER = np.iinfo(np.int64).max  # of a class without units left
-
-
 def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
     """Return random 64-bit words that depend on the key alone; more words begin with the same."""
     digest = hashlib.sha256(json.dumps(key).encode()).digest()
@@ -106,7 +104,7 @@ def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
 
 
 def index_hash(indices: Int64[Tensor, " n"]) -> str:
-    """Return sixteen characters that differ whenever the numbers or their order do."""
+    """Return sixteen characters that differ whenever the indices or their order do."""
     return hashlib.sha256(indices.numpy().astype("<i8").tobytes()).hexdigest()[:16]
 
 
@@ -120,7 +118,7 @@ def subset(
 ) -> Int64[Tensor, " m"]:
     """Choose images with the class ratios of the whole, and at least one of each class.
 
-    The share of each class is rounded down or up; where it is less than one image, the class gets
+    The size of each class is rounded down or up; where it is less than one image, the class gets
     one at the expense of others. Subsets of one seed are nested: the larger contains the smaller.
     Groups are taken whole: size and class ratios are then met as nearly as the groups allow.
 
@@ -132,7 +130,7 @@ def subset(
         groups: Patient, slide or part each image is of.
 
     Returns:
-        Numbers of the chosen images, rising.
+        Indices of the chosen images, ascending.
     """
     if not 1 <= size <= len(labels):
         raise ConfigError(
@@ -145,27 +143,29 @@ def subset(
 
 def holdout(
     labels: Int64[Tensor, " n"],
-    share: float,
+    fraction: float,
     seed: int,
     *,
     name: str,
     groups: Int64[Tensor, " n"] | None = None,
 ) -> tuple[Int64[Tensor, " kept"], Int64[Tensor, " held"]]:
-    """Hold a share of the images out, by the rules of `subset`; every class is on both sides.
+    """Hold a fraction of the images out, by the rules of `subset`; every class is on both sides.
 
     Args:
         labels: Class of each image.
-        share: Of images held out, between 0 and 1.
+        fraction: Of images held out, between 0 and 1.
         seed: Another seed, another split.
         name: Of the data set.
         groups: Patient, slide or part each image is of.
 
     Returns:
-        Numbers of the images kept and of those held out, rising.
+        Indices of the images kept and of those held out, ascending.
     """
-    if not 0 < share < 1:
-        raise ConfigError(f"split: expected a share between 0 and 1 for {name!r}, got {share}")
-    size = min(max(round(share * len(labels)), 1), len(labels) - 1)
+    if not 0 < fraction < 1:
+        raise ConfigError(
+            f"split: expected a fraction between 0 and 1 for {name!r}, got {fraction}"
+        )
+    size = min(max(round(fraction * len(labels)), 1), len(labels) - 1)
     held = _chosen(labels, size, ("split", name, seed), groups)
     left = torch.ones(len(labels), dtype=torch.bool)
     left[held] = False
@@ -182,7 +182,7 @@ def _chosen(labels: Tensor, size: int, key: tuple[str, str, int], groups: Tensor
             f"{where}: {size} images cannot show {kinds} classes; ask for at least {kinds}"
         )
     units = _units(len(labels), groups)
-    taken: list[Numbers] = []
+    taken: list[Indices] = []
     total = 0
     for unit in _in_order(labels.numpy(), units, key):
         if total + len(unit) - size > size - total and total:
@@ -196,7 +196,7 @@ def _chosen(labels: Tensor, size: int, key: tuple[str, str, int], groups: Tensor
     return chosen
 
 
-def _units(count: int, groups: Tensor | None) -> list[Numbers]:
+def _units(count: int, groups: Tensor | None) -> list[Indices]:
     """Return what is taken whole: single images, or the images of each group."""
     if groups is None:
         return list(np.arange(count)[:, None])
@@ -206,8 +206,8 @@ def _units(count: int, groups: Tensor | None) -> list[Numbers]:
 
 
 def _in_order(
-    labels: Numbers, units: Sequence[Numbers], key: tuple[str, str, int]
-) -> Iterator[Numbers]:
+    labels: Indices, units: Sequence[Indices], key: tuple[str, str, int]
+) -> Iterator[Indices]:
     """Go through all units so that every beginning has the class ratios of the whole.
 
     First comes a unit of each class. Then the j-th image of a class with n_c of n images may come
@@ -223,7 +223,7 @@ def _in_order(
     taken = [0] * len(kinds)
     starts, due = np.zeros(len(kinds), np.int64), np.full(len(kinds), NEVER)  # of the next image
 
-    def take(kind: int) -> Numbers:
+    def take(kind: int) -> Indices:
         unit = queues[kind].popleft()
         for each in labels[unit].tolist():
             taken[each] += 1
@@ -243,22 +243,22 @@ def _in_order(
 
 
 def _queues(
-    labels: Numbers, units: Sequence[Numbers], key: tuple[str, str, int]
-) -> list[deque[Numbers]]:
+    labels: Indices, units: Sequence[Indices], key: tuple[str, str, int]
+) -> list[deque[Indices]]:
     """Return the units of each class in random order; a unit is of its most frequent class."""
     if len(units) == len(labels):
         owners = labels[np.concatenate(units)].tolist()
     else:
         owners = [int(np.bincount(labels[unit]).argmax()) for unit in units]
-    queues: list[deque[Numbers]] = [deque() for _ in range(labels.max() + 1)]
+    queues: list[deque[Indices]] = [deque() for _ in range(labels.max() + 1)]
     order = np.argsort(random_words(len(units), *key, "images"), kind="stable")
-    for number in order.tolist():
-        queues[owners[number]].append(units[number])
+    for index in order.tolist():
+        queues[owners[index]].append(units[index])
     return queues
 
 
-def _check_classes(labels: Tensor, numbers: Tensor, where: str) -> None:
-    missing = sorted(set(labels.tolist()) - set(labels[numbers].tolist()))
+def _check_classes(labels: Tensor, indices: Tensor, where: str) -> None:
+    missing = sorted(set(labels.tolist()) - set(labels[indices].tolist()))
     if missing:
         raise DataError(
             f"{where} leave out class {missing[0]} ({int((labels == missing[0]).sum())} images); "

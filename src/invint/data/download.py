@@ -1,6 +1,9 @@
-"""Unpacking archives from outside: known members only, no links, nothing outside the folder."""
+"""Official files from the network: resumed where they broke off, verified, unpacked.
 
-import contextlib
+Nothing that comes is trusted: sizes and checksums are compared, and of an archive only the members
+that are asked for leave it, none of them a link, none outside the folder.
+"""
+
 import errno
 import gzip
 import hashlib
@@ -21,12 +24,12 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from invint.data.dataset import Dataset
 from invint.errors import DataError
-from invint.files import flush_folder
+from invint.files import flush_folder, locked
 
-LIMIT = 4 << 30
-BLOCK = 1 << 20
+LIMIT = 4 << 30  # bytes an archive may unpack to
+BLOCK = 1 << 20  # bytes copied at once
+FULL = (errno.ENOSPC, errno.EDQUOT)
 DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -35,6 +38,7 @@ DAMAGED = (
     EOFError,
     NotImplementedError,
 )
+Watcher = Callable[[str, int, int | None], None]  # hears a file's name, bytes here, bytes in all
 
 
 @dataclass(frozen=True)
@@ -50,91 +54,6 @@ class File:
     name: str
     size: int | None = None
     md5: str | None = None
-
-
-def unpack(
-    archive: Path, members: tuple[File, ...], folder: Path, *, inside: str = "", limit: int = LIMIT
-) -> None:
-    """Unpack some members of a `.zip` or `.tar.gz` into a folder: all of them or none.
-
-    Args:
-        archive: Its kind is told by its name.
-        members: What to unpack, by bare name.
-        folder: Where to; members are written there without their folders.
-        inside: The folder of the archive the members are in.
-        limit: Most bytes that may be written.
-    """
-    wanted = {str(PurePosixPath(inside, file.name)): file for file in members}
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.") as name:
-        aside = Path(name)
-        try:
-            for path, open_member in _members(archive):
-                if path in wanted:
-                    file = wanted.pop(path)
-                    limit -= _copy_member(open_member, aside / file.name, limit, archive)
-                if not wanted:
-                    break
-        except DAMAGED as error:
-            raise DataError(f"{archive}: damaged, or not an archive ({error})") from error
-        if wanted:
-            raise DataError(f"{archive}: has no {', '.join(wanted)}")
-        for file in members:
-            (aside / file.name).replace(folder / file.name)
-
-
-def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
-    """Yield the path of every regular file and a function that opens it; refuse the rest."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as packed:
-            for entry in packed.infolist():
-                kind = stat.S_IFMT(entry.external_attr >> 16)
-                if entry.is_dir():
-                    continue
-                if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
-                    raise _refused_member(
-                        archive, entry.filename, "is a link, a device or encrypted"
-                    )
-                yield _safe(archive, entry.filename), partial(packed.open, entry)
-    else:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                if member.isdir():
-                    continue
-                if not member.isreg():
-                    raise _refused_member(archive, member.name, "is a link or a device")
-                yield _safe(archive, member.name), partial(tar.extractfile, member)
-
-
-def _safe(archive: Path, name: str) -> str:
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise _refused_member(archive, name, "leads out of the folder")
-    return str(path)
-
-
-def _refused_member(archive: Path, name: str, reason: str) -> DataError:
-    return DataError(f"{archive}: member {name!r} {reason}; nothing was unpacked")
-
-
-def _copy_member(
-    open_member: Callable[[], IO[bytes] | None], target: Path, limit: int, archive: Path
-) -> int:
-    """Copy a member, but no more than `limit` bytes; return how many."""
-    written = 0
-    source = open_member()
-    if source is None:
-        raise tarfile.TarError("a member without content")
-    with source, target.open("wb") as file:
-        while block := source.read(BLOCK):
-            written += len(block)
-            if written > limit:
-                raise _refused_member(archive, target.name, f"has more than {limit:,} bytes")
-            file.write(block)
-    return written
-
-
-Watcher = Callable[[str, int, int | None], None]
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -168,33 +87,6 @@ class Download:
         return all(self.find(folder, file.name) for file in self.results)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What is known of a data set before it is read.
-
-    Attributes:
-        title: What it is, in a few words.
-        load: Takes its folder to the data set; `folder` and `arrays` the user's path and options.
-        images: Training and test images.
-        classes: Number of classes.
-        shape: Size and channels of an image.
-        licence: What its makers say of its use.
-        downloads: Its official files.
-        home: The folder its files lie in, if not one of its own name.
-        note: What a table must say beside figures from it.
-    """
-
-    title: str
-    load: Callable[..., Dataset]
-    images: str
-    classes: str
-    shape: str
-    licence: str
-    downloads: tuple[Download, ...] = ()
-    home: str = ""
-    note: str = ""
-
-
 def fetch_files(
     downloads: tuple[Download, ...],
     folder: Path,
@@ -206,15 +98,15 @@ def fetch_files(
 ) -> list[str]:
     """Bring what is missing into a folder; return the names of the files that came.
 
-    A cut connection is taken up again where it broke, in this call or in the next. A second
-    process that fetches into the same folder waits, then uses what the first one brought.
+    A cut connection is resumed where it broke, in this call or in the next. A second process that
+    fetches into the same folder waits, then uses what the first one brought.
 
     Args:
         downloads: What to fetch.
         folder: Where to; made if it is not there.
         owner: Name of the data set, for messages.
         watch: Receives the name of a file, the bytes here so far and those in all.
-        retries: How often a cut connection is taken up again without any progress.
+        retries: How often a cut connection is resumed without any progress.
         pause: Seconds before the first new attempt; doubled each time.
     """
     came: list[str] = []
@@ -234,29 +126,13 @@ def fetch_files(
     return came
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; wait for it. On systems without one, go on."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl  # not on every system
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def verify(path: Path, file: File) -> None:
-    """Raise `DataError` unless the file has its published size and checksum."""
-    size = path.stat().st_size
-    if file.size is not None and size != file.size:
-        raise DataError(f"{path}: expected {file.size:,} bytes, got {size:,}")
-    if file.md5 is not None:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
-        if found.hexdigest() != file.md5:
-            raise DataError(f"{path}: expected the checksum {file.md5}, got {found.hexdigest()}")
+def _explained(error: OSError, folder: Path, owner: str) -> DataError:
+    if error.errno in FULL:
+        return DataError(
+            f"{owner}: no space left in {folder}; what came is kept: "
+            f"make room and run `invint data fetch {owner}` again"
+        )
+    return DataError(f"{owner}: cannot write to {folder}: {error.strerror or error}")
 
 
 @dataclass(frozen=True)
@@ -266,7 +142,7 @@ class _Patience:
 
 
 def _ignore(name: str, done: int, total: int | None) -> None:
-    """Callback nothing."""
+    """Ignore the progress."""
 
 
 def _fetch_one(
@@ -402,10 +278,94 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", error))
 
 
-def _explained(error: OSError, folder: Path, owner: str) -> DataError:
-    if error.errno in FULL:
-        return DataError(
-            f"{owner}: no space left in {folder}; what came is kept: "
-            f"make room and run `invint data fetch {owner}` again"
-        )
-    return DataError(f"{owner}: cannot write to {folder}: {error.strerror or error}")
+def verify(path: Path, file: File) -> None:
+    """Raise `DataError` unless the file has its published size and checksum."""
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        raise DataError(f"{path}: expected {file.size:,} bytes, got {size:,}")
+    if file.md5 is not None:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        if found.hexdigest() != file.md5:
+            raise DataError(f"{path}: expected the checksum {file.md5}, got {found.hexdigest()}")
+
+
+def unpack(
+    archive: Path, members: tuple[File, ...], folder: Path, *, inside: str = "", limit: int = LIMIT
+) -> None:
+    """Unpack some members of a `.zip` or `.tar.gz` into a folder: all of them or none.
+
+    Args:
+        archive: Its kind is told by its name.
+        members: What to unpack, by bare name.
+        folder: Where to; members are written there without their folders.
+        inside: The folder of the archive the members are in.
+        limit: Most bytes that may be written.
+    """
+    wanted = {str(PurePosixPath(inside, file.name)): file for file in members}
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.") as name:
+        aside = Path(name)
+        try:
+            for path, open_member in _members(archive):
+                if path in wanted:
+                    file = wanted.pop(path)
+                    limit -= _copy_member(open_member, aside / file.name, limit, archive)
+                if not wanted:
+                    break
+        except DAMAGED as error:
+            raise DataError(f"{archive}: damaged, or not an archive ({error})") from error
+        if wanted:
+            raise DataError(f"{archive}: has no {', '.join(wanted)}")
+        for file in members:
+            (aside / file.name).replace(folder / file.name)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+    """Yield the path of every regular file and a function that opens it; refuse the rest."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                kind = stat.S_IFMT(entry.external_attr >> 16)
+                if entry.is_dir():
+                    continue
+                if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
+                    raise _refused_member(
+                        archive, entry.filename, "is a link, a device or encrypted"
+                    )
+                yield _safe(archive, entry.filename), partial(packed.open, entry)
+    else:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                if not member.isreg():
+                    raise _refused_member(archive, member.name, "is a link or a device")
+                yield _safe(archive, member.name), partial(tar.extractfile, member)
+
+
+def _safe(archive: Path, name: str) -> str:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise _refused_member(archive, name, "leads out of the folder")
+    return str(path)
+
+
+def _refused_member(archive: Path, name: str, reason: str) -> DataError:
+    return DataError(f"{archive}: member {name!r} {reason}; nothing was unpacked")
+
+
+def _copy_member(
+    open_member: Callable[[], IO[bytes] | None], target: Path, limit: int, archive: Path
+) -> int:
+    """Copy a member, but no more than `limit` bytes; return how many."""
+    written = 0
+    source = open_member()
+    if source is None:
+        raise tarfile.TarError("a member without content")
+    with source, target.open("wb") as file:
+        while block := source.read(BLOCK):
+            written += len(block)
+            if written > limit:
+                raise _refused_member(archive, target.name, f"has more than {limit:,} bytes")
+            file.write(block)
+    return written

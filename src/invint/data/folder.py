@@ -1,4 +1,4 @@
-"""A data set from a folder of pictures."""
+"""A data set from a folder of pictures: its splits, what there is to say about it, its images."""
 
 import hashlib
 import math
@@ -10,102 +10,15 @@ from pathlib import Path
 
 import torch
 
-from invint.data.cache import Decoded, Seen, Shape, cached, user_cache
+from invint.data.cache import Arrangement, Decoded, FileInfo, Shape, cached, user_cache
 from invint.data.dataset import Dataset, Progress, Split, holdout
-from invint.data.listing import PARTS, Bad, Entry, Layout, read_layout
+from invint.data.listing import SPLITS, BadFile, Layout, ListedFile, read_layout
 from invint.data.pictures import check_request, shown
 from invint.errors import ConfigError, DataError
-
-
-class SplitPlan:
-    """Which picture goes into which part.
-
-    Args:
-        layout: The files, with the splits the folder gives itself.
-        seed: Of the pictures held out for testing, where the folder has no test split.
-        test_share: Of the pictures held out then.
-    """
-
-    def __init__(self, layout: Layout, seed: int, test_share: float) -> None:
-        self.layout, self.seed, self.share = layout, seed, test_share
-        self.makes_test = all(entry.split != "test" for entry in layout.entries)
-        number = {name: label for label, name in enumerate(layout.classes)}
-        self.labels = [number[entry.label] for entry in layout.entries]
-        self.chosen: tuple[tuple[list[int], list[int] | None], set[int]] | None = None
-
-    @property
-    def key(self) -> str:
-        """Hash of everything the plan depends on."""
-        told = ", ".join(repr(entry[:4]) for entry in self.layout.entries)
-        text = f"([{told}], {self.layout.classes}, {self.seed}, {self.share})"
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-    def arrange(self, seen: Sequence[Seen]) -> list[list[int]]:
-        """Return the numbers of the good pictures for training, validation and test."""
-        parts: dict[str, list[int]] = {part: [] for part in PARTS}
-        for number, (entry, one) in enumerate(zip(self.layout.entries, seen, strict=True)):
-            if not one.problem:
-                parts[entry.split or "train"].append(number)
-        if self.makes_test:
-            held = self._held_out(parts["train"], undivided(self.layout.entries, seen))
-            parts["test"] = [number for number in parts["train"] if number in held]
-            parts["train"] = [number for number in parts["train"] if number not in held]
-        return [parts[part] for part in PARTS]
-
-    def _held_out(self, numbers: list[int], units: list[int] | None) -> set[int]:
-        """Choose pictures for testing; the last choice is remembered, as it is often the same."""
-        asked = (numbers, units)
-        if self.chosen is None or self.chosen[0] != asked:
-            self.chosen = asked, set(self._choose(numbers, units))
-        return self.chosen[1]
-
-    def _choose(self, numbers: list[int], units: list[int] | None) -> list[int]:
-        """Choose pictures for testing among the classes that have enough of them."""
-        own = defaultdict(set)
-        for number in numbers:
-            own[self.labels[number]].add(number if units is None else units[number])
-        pool = [number for number in numbers if len(own[self.labels[number]]) > 1]
-        classes = {self.labels[number] for number in pool}
-        if not pool:
-            return []
-        groups = None if units is None else torch.tensor([units[number] for number in pool])
-        share = max(self.share, len(classes) / len(pool))
-        labels = torch.tensor([self.labels[number] for number in pool])
-        try:
-            _, held = holdout(labels, share, self.seed, name="folder", groups=groups)
-        except DataError:
-            return []  # groups too few or too large: the summary names the classes
-        return [pool[number] for number in held.tolist()]
-
-
-def undivided(entries: Sequence[Entry], seen: Sequence[Seen]) -> list[int] | None:
-    """Number what must not be divided: groups, and pictures that are the same byte for byte."""
-    digests = [one.digest for one in seen if one.digest]
-    if len(set(digests)) == len(digests) and all(entry.group is None for entry in entries):
-        return None
-    parent: dict[Hashable, Hashable] = {}
-
-    def top(key: Hashable) -> Hashable:
-        while parent.setdefault(key, key) != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
-
-    keys: list[Hashable] = []
-    for number, (entry, one) in enumerate(zip(entries, seen, strict=True)):
-        own = ("group", entry.group) if entry.group is not None else ("file", number)
-        if one.digest:
-            parent[top(own)] = top(("digest", one.digest))
-        keys.append(own)
-    numbers: dict[Hashable, int] = {}
-    units = [numbers.setdefault(top(key), len(numbers)) for key in keys]
-    return units if len(numbers) < len(units) else None
-
 
 BAD = "bad files"
 SHOWN = 20  # lines of each list in a report, but the one of bad files
 NAMED = 5  # bad files named in an error
-
 KINDS = {  # Pillow's names of pixels, in words; each its own
     "1": "black and white",
     "L": "grey",
@@ -114,6 +27,192 @@ KINDS = {  # Pillow's names of pixels, in words; each its own
     "RGB": "colour",
     "RGBA": "colour with transparency",
 }
+
+
+def load_folder(
+    path: Path | Layout,
+    *,
+    skip_bad: bool = False,
+    side: int | None = None,
+    seed: int = 0,
+    test_share: float = 0.2,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read a folder of pictures, or a CSV file that lists them.
+
+    The pictures are decoded once and kept; the images of the data set are mapped from that file,
+    so that a folder larger than memory works and a second start is instant. Another seed or test
+    fraction copies what is decoded into another order.
+
+    Args:
+        path: A folder in one of the layouts of `read_layout`, or a CSV file; or what `read_layout`
+            made of it, which is then not listed again.
+        skip_bad: Leave bad files out; otherwise they stop the reading, with a list of them.
+        side: Even side of the squares all pictures are fitted into; chosen if not given.
+        seed: Of the pictures held out for testing, where the folder has no test split.
+        test_share: Fraction of the pictures held out then.
+        cache: Folder for the decoded pictures of this folder alone; one in the user's cache folder
+            if not given.
+        progress: Called with the number of files decoded and the number of all.
+    """
+    plan = _plan(path, side, seed, test_share)
+    decoded = _decoded(plan, side, cache, progress)
+    found = _summary(plan, decoded)
+    refuse(found, skip_bad=skip_bad)
+    return _dataset(plan, decoded, note="; ".join(found.warnings))
+
+
+def scan(
+    path: Path | Layout,
+    *,
+    side: int | None = None,
+    seed: int = 0,
+    test_share: float = 0.2,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> "Scan":
+    """Look at every picture of a folder; the arguments are those of `load_folder`.
+
+    What is decoded on the way is kept, so that `load_folder` in the same shape decodes nothing.
+    """
+    plan = _plan(path, side, seed, test_share)
+    return _summary(plan, _decoded(plan, side, cache, progress))
+
+
+def _plan(path: Path | Layout, side: int | None, seed: int, test_share: float) -> "SplitPlan":
+    """Check what is asked, then list the folder, unless it is already."""
+    check_request(side)
+    if not 0 < test_share < 1:
+        raise ConfigError(f"folder: expected a test share between 0 and 1, got {test_share}")
+    layout = path if isinstance(path, Layout) else read_layout(path)
+    return SplitPlan(layout, seed, test_share)
+
+
+def _decoded(
+    plan: "SplitPlan", side: int | None, cache: Path | None, progress: Progress | None
+) -> Decoded:
+    """Decode a folder, or find it decoded."""
+    layout = plan.layout
+    place = cache or user_cache(layout.root, layout.kind)
+    arrangement = Arrangement(plan.name, plan.key, plan.arrange)
+    return cached(layout.root, layout.files, arrangement, place=place, side=side, progress=progress)
+
+
+def _dataset(plan: "SplitPlan", decoded: Decoded, note: str) -> Dataset:
+    units = _undivided(plan.layout.files, decoded.infos)
+    splits: dict[str, Split] = {}
+    start = 0
+    for name, indices in zip(SPLITS, decoded.splits, strict=True):
+        splits[name] = Split(
+            decoded.images[start : start + len(indices)],
+            torch.tensor([plan.labels[index] for index in indices], dtype=torch.int64),
+            None if units is None else torch.tensor([units[index] for index in indices]),
+        )
+        start += len(indices)
+    return Dataset(
+        name=f"folder:{plan.layout.root.name}",
+        train=splits["train"],
+        test=splits["test"],
+        class_names=tuple(plan.layout.classes),
+        validation=splits["validation"] if len(splits["validation"]) else None,
+        note=note,
+    )
+
+
+class SplitPlan:
+    """Which picture goes into which split.
+
+    Args:
+        layout: The files, with the splits the folder gives itself.
+        seed: Of the pictures held out for testing, where the folder has no test split.
+        test_share: Fraction of the pictures held out then.
+    """
+
+    def __init__(self, layout: Layout, seed: int, test_share: float) -> None:
+        self.layout, self.seed, self.share = layout, seed, test_share
+        self.makes_test = all(file.split != "test" for file in layout.files)
+        label_of = {name: label for label, name in enumerate(layout.classes)}
+        self.labels = [label_of[file.label] for file in layout.files]
+        self._last: tuple[tuple[list[int], list[int] | None], set[int]] | None = None
+
+    @property
+    def name(self) -> str:
+        """What decides the split, besides the files: nothing if the folder does."""
+        return f"seed {self.seed}, {self.share}" if self.makes_test else "as the folder says"
+
+    @property
+    def key(self) -> str:
+        """Hash of everything the plan depends on but the content of the files."""
+        files = ", ".join(repr(file[:4]) for file in self.layout.files)
+        text = f"([{files}], {self.layout.classes}, {self.name})"
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+    def arrange(self, infos: Sequence[FileInfo]) -> list[list[int]]:
+        """Return the indices of the good pictures for training, validation and test."""
+        splits: dict[str, list[int]] = {name: [] for name in SPLITS}
+        for index, (file, info) in enumerate(zip(self.layout.files, infos, strict=True)):
+            if not info.problem:
+                splits[file.split or "train"].append(index)
+        if self.makes_test:
+            held = self._held_out(splits["train"], _undivided(self.layout.files, infos))
+            splits["test"] = [index for index in splits["train"] if index in held]
+            splits["train"] = [index for index in splits["train"] if index not in held]
+        return [splits[name] for name in SPLITS]
+
+    def _held_out(self, indices: list[int], units: list[int] | None) -> set[int]:
+        """Choose pictures for testing; the last choice is remembered, as it is often the same."""
+        asked = (indices, units)
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, set(self._choose(indices, units))
+        return self._last[1]
+
+    def _choose(self, indices: list[int], units: list[int] | None) -> list[int]:
+        """Choose pictures for testing among the classes that have enough of them."""
+        units_of = defaultdict(set)
+        for index in indices:
+            units_of[self.labels[index]].add(index if units is None else units[index])
+        pool = [index for index in indices if len(units_of[self.labels[index]]) > 1]
+        classes = {self.labels[index] for index in pool}
+        if not pool:
+            return []
+        groups = None if units is None else torch.tensor([units[index] for index in pool])
+        fraction = max(self.share, len(classes) / len(pool))
+        labels = torch.tensor([self.labels[index] for index in pool])
+        try:
+            _, held = holdout(labels, fraction, self.seed, name="folder", groups=groups)
+        except DataError:
+            return []  # groups too few or too large: the summary names the classes
+        return [pool[index] for index in held.tolist()]
+
+
+def _undivided(files: Sequence[ListedFile], infos: Sequence[FileInfo]) -> list[int] | None:
+    """Return for each file the index of the unit that must not be divided.
+
+    A unit is a group with all copies of its pictures, byte for byte, and the groups of these
+    copies, and so on; None if every picture stands alone.
+    """
+    digests = [info.digest for info in infos if info.digest]
+    if len(set(digests)) == len(digests) and all(file.group is None for file in files):
+        return None
+    # Union-find over groups, files and digests: what shares a root is one unit.
+    parent: dict[Hashable, Hashable] = {}
+
+    def root(key: Hashable) -> Hashable:
+        while parent.setdefault(key, key) != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    keys: list[Hashable] = []
+    for index, (file, info) in enumerate(zip(files, infos, strict=True)):
+        own = ("group", file.group) if file.group is not None else ("file", index)
+        if info.digest:
+            parent[root(own)] = root(("digest", info.digest))
+        keys.append(own)
+    index_of: dict[Hashable, int] = {}
+    units = [index_of.setdefault(root(key), len(index_of)) for key in keys]
+    return units if len(index_of) < len(units) else None
 
 
 @dataclass(frozen=True)
@@ -125,7 +224,7 @@ class Scan:
         layout: How the folder says what is what.
         classes: Names of the classes, in the order of the labels.
         counts: Good pictures of each class, by split.
-        held_out: Share held out for testing, if the folder has no test split of its own.
+        held_out: Fraction held out for testing, if the folder has no test split of its own.
         sizes: How many pictures have which width and height, the most frequent first.
         modes: How many pictures have which kind of pixels, by Pillow's names.
         shape: The side, channels and depth that all pictures are given.
@@ -147,7 +246,7 @@ class Scan:
     modes: dict[str, int]
     shape: Shape
     reduced: int
-    bad: tuple[Bad, ...]
+    bad: tuple[BadFile, ...]
     others: tuple[str, ...]
     duplicates: tuple[tuple[str, ...], ...]
     leaks: tuple[tuple[str, ...], ...]
@@ -203,11 +302,11 @@ class Scan:
         return "\n".join(lines)
 
     def _table(self) -> list[str]:
-        columns = [part for part in PARTS if part in self.counts]
+        columns = [split for split in SPLITS if split in self.counts]
         width = max(5, *(len(name) for name in self.classes))
         rows = ["class".ljust(width) + "".join(f"{column:>12}" for column in columns)]
-        for number, name in enumerate(self.classes):
-            counts = (f"{self.counts[column][number]:>12,}" for column in columns)
+        for label, name in enumerate(self.classes):
+            counts = (f"{self.counts[column][label]:>12,}" for column in columns)
             rows.append(name.ljust(width) + "".join(counts))
         return rows
 
@@ -269,183 +368,65 @@ def refuse(scan: Scan, *, skip_bad: bool) -> None:
         raise DataError(f"{path}: {'; '.join(lacking[:SHOWN])}; add pictures or remove the class")
 
 
-@dataclass(frozen=True, eq=False)
-class Examined:
-    """A folder with its pictures decoded.
-
-    Attributes:
-        plan: Its files, and the part each goes into.
-        decoded: Its pictures.
-        scan: What is to be said about it.
-        units: For each file the number of what must not be divided: its group, and all copies of
-            it; none if every picture stands alone.
-    """
-
-    plan: SplitPlan
-    decoded: Decoded
-    scan: Scan
-    units: list[int] | None
-
-
-def scan(
-    path: Path,
-    *,
-    side: int | None = None,
-    seed: int = 0,
-    test_share: float = 0.2,
-    cache: Path | None = None,
-    progress: Progress | None = None,
-) -> Scan:
-    """Look at every picture of a folder; the arguments are those of `load_folder`.
-
-    What is decoded on the way is kept, so that `load_folder` with the same arguments is instant.
-    """
-    return examine(
-        path, side=side, seed=seed, test_share=test_share, cache=cache, progress=progress
-    ).scan
-
-
-def examine(
-    path: Path,
-    *,
-    side: int | None,
-    seed: int,
-    test_share: float,
-    cache: Path | None,
-    progress: Progress | None,
-) -> Examined:
-    """Decode a folder, or find it decoded, and gather what there is to say about it."""
-    check_request(side)
-    if not 0 < test_share < 1:
-        raise ConfigError(f"folder: expected a test share between 0 and 1, got {test_share}")
-    layout = read_layout(path)
-    plan = SplitPlan(layout, seed, test_share)
-    decoded = cached(
-        layout.root,
-        layout.entries,
-        plan.arrange,
-        place=cache or user_cache(layout.root, f"{layout.kind} {side} {seed} {test_share}"),
-        key=plan.key,
-        side=side,
-        progress=progress,
-    )
-    units = undivided(layout.entries, decoded.seen)
-    return Examined(plan, decoded, _summary(path, plan, decoded), units)
-
-
-def _summary(path: Path, plan: SplitPlan, decoded: Decoded) -> Scan:
-    layout, seen = plan.layout, decoded.seen
-    splits = {n: part for part, some in zip(PARTS, decoded.parts, strict=True) for n in some}
-    copies = _copies(seen)
-    sizes = Counter((one.width, one.height) for one in seen if not one.problem)
-    bad = [*layout.bad, *(Bad(one.path, one.problem) for one in seen if one.problem)]
+def _summary(plan: SplitPlan, decoded: Decoded) -> Scan:
+    layout, infos = plan.layout, decoded.infos
+    by_split = dict(zip(SPLITS, decoded.splits, strict=True))
+    split_of = {index: split for split, indices in by_split.items() for index in indices}
+    copies = _copies(infos)
+    good = [info for info in infos if not info.problem]
+    bad = [*layout.bad, *(BadFile(info.path, info.problem) for info in infos if info.problem)]
     counts = {
-        part: _class_counts(plan, some)
-        for part, some in zip(PARTS, decoded.parts, strict=True)
-        if some or part != "validation"
+        split: _class_counts(plan, indices)
+        for split, indices in by_split.items()
+        if indices or split != "validation"
     }
+    leaks = [same for same in copies if len({split_of[index] for index in same}) > 1]
+    conflicts = [same for same in copies if len({plan.labels[index] for index in same}) > 1]
     return Scan(
-        path=path,
+        path=layout.path,
         layout=layout.kind,
         classes=tuple(layout.classes),
         counts=counts,
         held_out=plan.share if plan.makes_test else None,
-        sizes=tuple(sizes.most_common()),
-        modes=dict(Counter(one.mode for one in seen if not one.problem).most_common()),
+        sizes=tuple(Counter((info.width, info.height) for info in good).most_common()),
+        modes=dict(Counter(info.mode for info in good).most_common()),
         shape=decoded.shape,
-        reduced=sum(one.reduced for one in seen),
-        bad=tuple(sorted(bad, key=lambda one: one.path)),
+        reduced=sum(info.reduced for info in infos),
+        bad=tuple(sorted(bad, key=lambda file: file.path)),
         others=tuple(layout.others),
-        duplicates=_paths(seen, copies),
-        leaks=_paths(seen, [some for some in copies if len({splits[n] for n in some}) > 1]),
-        conflicts=_paths(
-            seen, [some for some in copies if len({plan.labels[n] for n in some}) > 1]
-        ),
+        duplicates=_paths(infos, copies),
+        leaks=_paths(infos, leaks),
+        conflicts=_paths(infos, conflicts),
         few=tuple(_too_few(layout.classes, counts, plan.makes_test)),
     )
 
 
-def _copies(seen: Sequence[Seen]) -> list[list[int]]:
-    """Return the numbers of good pictures that are the same byte for byte, in sets."""
-    times = Counter(one.digest for one in seen if not one.problem)
-    same: dict[str, list[int]] = {digest: [] for digest, count in times.items() if count > 1}
-    for number, one in enumerate(seen):
-        if not one.problem and one.digest in same:
-            same[one.digest].append(number)
-    return list(same.values())
+def _copies(infos: Sequence[FileInfo]) -> list[list[int]]:
+    """Return the indices of good pictures that are the same byte for byte, in sets."""
+    same = defaultdict(list)
+    for index, info in enumerate(infos):
+        if not info.problem:
+            same[info.digest].append(index)
+    return [indices for indices in same.values() if len(indices) > 1]
 
 
-def _paths(seen: Sequence[Seen], sets: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(seen[number].path for number in numbers) for numbers in sets)
+def _paths(infos: Sequence[FileInfo], sets: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(infos[index].path for index in indices) for indices in sets)
 
 
-def _class_counts(plan: SplitPlan, numbers: Sequence[int]) -> tuple[int, ...]:
-    counts = Counter(plan.labels[number] for number in numbers)
+def _class_counts(plan: SplitPlan, indices: Sequence[int]) -> tuple[int, ...]:
+    counts = Counter(plan.labels[index] for index in indices)
     return tuple(counts[label] for label in range(len(plan.layout.classes)))
 
 
 def _too_few(
     classes: Sequence[str], counts: dict[str, tuple[int, ...]], makes_test: bool
 ) -> Iterable[str]:
-    for number, name in enumerate(classes):
-        train, test = counts["train"][number], counts["test"][number]
+    for label, name in enumerate(classes):
+        train, test = counts["train"][label], counts["test"][label]
         if not train:
             yield f"class {name!r} has no picture to train on"
         elif not test and makes_test:
             yield f"class {name!r} has too few pictures or groups to hold any out ({train})"
         elif not test:
             yield f"class {name!r} has no picture to test on"
-
-
-def load_folder(
-    path: Path,
-    *,
-    skip_bad: bool = False,
-    side: int | None = None,
-    seed: int = 0,
-    test_share: float = 0.2,
-    cache: Path | None = None,
-    progress: Progress | None = None,
-) -> Dataset:
-    """Read a folder of pictures, or a CSV file that lists them.
-
-    The pictures are decoded once and kept; the images of the data set are mapped from that file,
-    so that a folder larger than memory works and a second start is instant.
-
-    Args:
-        path: A folder in one of the layouts of `read_layout`, or a CSV file.
-        skip_bad: Leave bad files out; otherwise they stop the reading, with a list of them.
-        side: Even side of the squares all pictures are fitted into; chosen if not given.
-        seed: Of the pictures held out for testing, where the folder has no test split.
-        test_share: Of the pictures held out then.
-        cache: Folder for the decoded pictures of this folder alone; one in the user's cache folder
-            if not given.
-        progress: Called with the number of files decoded and the number of all.
-    """
-    examined = examine(
-        path, side=side, seed=seed, test_share=test_share, cache=cache, progress=progress
-    )
-    refuse(examined.scan, skip_bad=skip_bad)
-    return _dataset(examined)
-
-
-def _dataset(examined: Examined) -> Dataset:
-    layout, labels, decoded = examined.plan.layout, examined.plan.labels, examined.decoded
-    parts: dict[str, Split] = {}
-    start = 0
-    for name, rows in zip(PARTS, decoded.parts, strict=True):
-        units = examined.units
-        parts[name] = Split(
-            decoded.images[start : start + len(rows)],
-            torch.tensor([labels[row] for row in rows], dtype=torch.int64),
-            None if units is None else torch.tensor([units[row] for row in rows]),
-        )
-        start += len(rows)
-    return Dataset(
-        name=f"folder:{layout.root.name}",
-        train=parts["train"],
-        test=parts["test"],
-        class_names=tuple(layout.classes),
-        validation=parts["validation"] if len(parts["validation"]) else None,
-        note="; ".join(examined.scan.warnings),
-    )

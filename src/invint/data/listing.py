@@ -1,4 +1,4 @@
-"""The files of a folder as they are listed: pictures, bad ones and others, none opened yet."""
+"""Which pictures a folder holds, and the class, split and group of each; none is opened."""
 
 import csv
 import os
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
 from invint.errors import DataError
 
-PARTS = ("train", "validation", "test")
-SPLITS = {  # names of folders and in tables, and the parts they mean
+SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = {  # of folders and in tables, and the splits they mean
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -22,16 +22,19 @@ SPLITS = {  # names of folders and in tables, and the parts they mean
     "test": "test",
     "testing": "test",
 }
+TABLES = ("labels.csv", "index.csv")
+MAX_TABLE = 2**28  # bytes of a CSV file
+LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed over like hidden files
 
 
-class Entry(NamedTuple):
-    """A picture file, not opened yet.
+class ListedFile(NamedTuple):
+    """A picture file as it is listed, not opened yet.
 
     Attributes:
         path: Relative to the folder, with forward slashes.
         label: Name of its class.
-        split: "train", "validation" or "test"; none if the folder does not say.
-        group: Patient, slide or part it is of; none if not known.
+        split: "train", "validation" or "test"; None if the folder does not say.
+        group: Patient, slide or part it is of; None if not known.
         size: In bytes.
         modified: When it was last written, in nanoseconds.
     """
@@ -45,7 +48,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadFile:
     """A file that cannot be used, and why."""
 
     path: str
@@ -60,18 +63,20 @@ class Layout:
     """All files of a folder.
 
     Attributes:
+        path: The folder, or the CSV file that lists its pictures, as it was given.
         root: The folder, without links in its own path.
         kind: How the folder says what is what.
-        entries: Its pictures, sorted by path.
+        files: Its pictures, sorted by path.
         bad: What is named or listed as a picture but cannot be one.
         others: Files that are no pictures and are passed over.
         classes: Names of the classes, in order.
     """
 
+    path: Path
     root: Path
     kind: str
-    entries: list[Entry] = field(default_factory=list)
-    bad: list[Bad] = field(default_factory=list)
+    files: list[ListedFile] = field(default_factory=list)
+    bad: list[BadFile] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
 
@@ -85,37 +90,68 @@ class Layout:
     ) -> None:
         """Add a file: as a picture, or as a bad one if what was found of it is a problem."""
         if isinstance(found, str):
-            self.bad.append(Bad(path, found))
+            self.bad.append(BadFile(path, found))
         else:
             size, modified = found.st_size, found.st_mtime_ns
-            self.entries.append(Entry(path, label, split, group, size, modified))
+            self.files.append(ListedFile(path, label, split, group, size, modified))
 
 
-def file_inside(root: Path, path: str) -> os.stat_result | str:
-    """Return size and time of a regular file inside the folder, or what is wrong with it."""
-    try:
-        found = os.lstat(path)
-        if stat.S_ISLNK(found.st_mode):
-            if not Path(os.path.realpath(path)).is_relative_to(root):
-                return "is a link out of the folder; put the file itself there"
-            found = Path(path).stat()
-    except OSError as error:
-        return f"{(error.strerror or 'cannot be found').lower()}; check that it is there"
-    if stat.S_ISDIR(found.st_mode):
-        return "is a folder or a link to one; links to folders are not followed"
-    if not stat.S_ISREG(found.st_mode):
-        return "is not a regular file; remove it"
-    return found
+def read_layout(path: Path) -> Layout:
+    """Find the pictures of a folder and what they show.
+
+    Three layouts are known: a folder for each class; train, validation and test folders with a
+    folder for each class in them; a CSV file with the columns path and label and, if wanted, split
+    and group, given itself or lying in the folder as `labels.csv` or `index.csv`.
+    """
+    table = _table(path)
+    if table is None:
+        return _finished(_from_folders(path), path)
+    return _finished(_from_table(path, table), table)
 
 
-LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed over like hidden files
+def _table(path: Path) -> Path | None:
+    """Return the CSV file that lists the pictures, if that is how they are given."""
+    if path.is_file():
+        return path.absolute().parent.resolve() / path.name
+    if not path.is_dir():
+        raise DataError(
+            f"{shown(str(path))}: no such folder; give a folder of pictures or a CSV file"
+        )
+    root = path.resolve()
+    tables = [root / name for name in TABLES if (root / name).is_file()]
+    if len(tables) > 1:
+        raise DataError(f"{shown(str(path))}: has both {' and '.join(TABLES)}; remove one")
+    return tables[0] if tables else None
 
 
-def from_folders(root: Path) -> Layout:
+def _finished(layout: Layout, source: Path) -> Layout:
+    """Sort what was listed; refuse what is no classification."""
+    layout.files.sort(key=lambda file: file.path)
+    layout.bad.sort(key=lambda file: file.path)
+    layout.others.sort()
+    layout.classes = _in_order({*layout.classes, *(file.label for file in layout.files)})
+    if len(layout.classes) < 2:
+        found = f"only {shown(layout.classes[0])!r}" if layout.classes else "none"
+        raise DataError(
+            f"{shown(str(source))}: expected at least two classes, found {found}; put the pictures "
+            "of each class into a folder of its own, or list them in labels.csv"
+        )
+    return layout
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """Sort names of classes: by number if all are numbers, otherwise by letters."""
+    if all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
+
+
+def _from_folders(path: Path) -> Layout:
     """List a folder for each class, or train, validation and test folders with such in them."""
+    root = path.resolve()
     folders, loose = _children(root)
-    splits = [SPLITS.get(folder.name.lower()) for folder in folders]
-    layout = Layout(root, "a folder for each class")
+    splits = [SPLIT_NAMES.get(folder.name.lower()) for folder in folders]
+    layout = Layout(path, root, "a folder for each class")
     if "train" in splits:
         layout.kind = "train, validation and test folders with a folder for each class"
         for folder, split in zip(folders, _split_names(root, folders, splits), strict=True):
@@ -168,7 +204,7 @@ def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> N
     """Add every picture below the folder of a class."""
     if shown(folder.name) != folder.name:
         problem = "the name of a class must be printable UTF-8; rename the folder"
-        layout.bad.append(Bad(_relative(layout, folder.path), problem))
+        layout.bad.append(BadFile(_relative(layout, folder.path), problem))
         return
     layout.classes.append(folder.name)
     waiting = [folder]
@@ -177,7 +213,7 @@ def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> N
         for item in folders:
             if suffix(item.name) in SUFFIXES:
                 problem = "is a folder named like a picture; rename or remove it"
-                layout.bad.append(Bad(_relative(layout, item.path), problem))
+                layout.bad.append(BadFile(_relative(layout, item.path), problem))
             else:
                 waiting.append(item)
         for item in items:
@@ -189,13 +225,13 @@ def _add(layout: Layout, item: os.DirEntry[str], label: str | None, split: str |
     path, kind = _relative(layout, item.path), suffix(item.name)
     if kind in FOREIGN:
         problem = f"{kind} files are not read; expected PNG, JPEG, BMP, TIFF or WebP: convert it"
-        layout.bad.append(Bad(path, problem))
+        layout.bad.append(BadFile(path, problem))
     elif kind not in SUFFIXES and not _is_linked_folder(item):
         layout.others.append(path)
     elif label is None:
-        layout.bad.append(Bad(path, "is in no class; move it into the folder of its class"))
+        layout.bad.append(BadFile(path, "is in no class; move it into the folder of its class"))
     else:
-        layout.add(path, file_inside(layout.root, item.path), label, split)
+        layout.add(path, _file_inside(layout.root, item.path), label, split)
 
 
 def _is_linked_folder(item: os.DirEntry[str]) -> bool:
@@ -206,28 +242,25 @@ def _relative(layout: Layout, path: str) -> str:
     return path[len(str(layout.root)) :].replace(os.sep, "/").lstrip("/")
 
 
-MAX_TABLE = 2**28  # bytes of a CSV file
-
-
-def from_table(table: Path) -> Layout:
+def _from_table(path: Path, table: Path) -> Layout:
     """List the pictures that a CSV file names, wherever below its own folder they lie."""
-    layout = Layout(table.parent, f"listed in {table.name}")
+    layout = Layout(path, table.parent, f"listed in {table.name}")
     inside = lru_cache(maxsize=None)(lambda folder: _is_inside(layout.root, folder))
     seen: set[str] = set()
     for line, row in _rows(table):
-        path = row["path"]
+        name = row["path"]
         where = f"{shown(str(table))}, line {line}"
-        plain = str(PurePosixPath(path))  # ./a.png is a.png
+        plain = str(PurePosixPath(name))  # ./a.png is a.png
         if plain in seen:
-            raise DataError(f"{where}: {shown(path)} is listed twice; remove one")
+            raise DataError(f"{where}: {shown(name)} is listed twice; remove one")
         seen.add(plain)
         label, split, group = _cells(row, where)
-        layout.add(path, _listed_file(layout.root, path, inside), label, split, group)
+        layout.add(name, _file_in_table(layout.root, name, inside), label, split, group)
     _check_groups(layout)
     return layout
 
 
-def _listed_file(root: Path, path: str, inside: Callable[[str], bool]) -> os.stat_result | str:
+def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.stat_result | str:
     pure = PurePosixPath(path)
     if not path or "\0" in path:
         return "is no path; correct the CSV file"
@@ -236,7 +269,7 @@ def _listed_file(root: Path, path: str, inside: Callable[[str], bool]) -> os.sta
     full = root / path
     if not inside(str(full.parent)):
         return "leaves the folder through a link; put the files themselves there"
-    return file_inside(root, str(full))
+    return _file_inside(root, str(full))
 
 
 def _is_inside(root: Path, folder: str) -> bool:
@@ -275,71 +308,36 @@ def _cells(row: dict[str, str], where: str) -> tuple[str, str | None, str | None
     label, split, group = (row.get(name) for name in ("label", "split", "group"))
     if not label or shown(label) != label:
         raise DataError(f"{where}: expected the name of a class, got {shown(label or '')!r}")
-    if split is not None and split.lower() not in SPLITS:
+    if split is not None and split.lower() not in SPLIT_NAMES:
         raise DataError(f"{where}: expected train, validation or test, got {shown(split)!r}")
     if group is not None and not group:
         raise DataError(f"{where}: the group is missing; give every picture one")
-    return label, None if split is None else SPLITS[split.lower()], group
+    return label, None if split is None else SPLIT_NAMES[split.lower()], group
 
 
 def _check_groups(layout: Layout) -> None:
     first: dict[str, str | None] = {}
-    for entry in layout.entries:
-        if entry.group is None or first.setdefault(entry.group, entry.split) == entry.split:
+    for file in layout.files:
+        if file.group is None or first.setdefault(file.group, file.split) == file.split:
             continue
         raise DataError(
-            f"{shown(str(layout.root))}: group {shown(entry.group)!r} is in {first[entry.group]} "
-            f"and in {entry.split}; a group must lie on one side"
+            f"{shown(str(layout.root))}: group {shown(file.group)!r} is in {first[file.group]} "
+            f"and in {file.split}; a group must lie on one side"
         )
 
 
-TABLES = ("labels.csv", "index.csv")
-
-
-def read_layout(path: Path) -> Layout:
-    """Find the pictures of a folder and what they show.
-
-    Three layouts are known: a folder for each class; train, validation and test folders with a
-    folder for each class in them; a CSV file with the columns path and label and, if wanted, split
-    and group, given itself or lying in the folder as `labels.csv` or `index.csv`.
-    """
-    table = _table(path)
-    if table is not None:
-        return _finished(from_table(table), table)
-    return _finished(from_folders(path.resolve()), path)
-
-
-def _table(path: Path) -> Path | None:
-    """Return the CSV file that lists the pictures, if that is how they are given."""
-    if path.is_file():
-        return path.absolute().parent.resolve() / path.name
-    if not path.is_dir():
-        raise DataError(
-            f"{shown(str(path))}: no such folder; give a folder of pictures or a CSV file"
-        )
-    root = path.resolve()
-    tables = [root / name for name in TABLES if (root / name).is_file()]
-    if len(tables) > 1:
-        raise DataError(f"{shown(str(path))}: has both {' and '.join(TABLES)}; remove one")
-    return tables[0] if tables else None
-
-
-def _finished(layout: Layout, path: Path) -> Layout:
-    layout.entries.sort(key=lambda entry: entry.path)
-    layout.bad.sort(key=lambda bad: bad.path)
-    layout.others.sort()
-    layout.classes = _in_order({*layout.classes, *(entry.label for entry in layout.entries)})
-    if len(layout.classes) < 2:
-        found = f"only {shown(layout.classes[0])!r}" if layout.classes else "none"
-        raise DataError(
-            f"{shown(str(path))}: expected at least two classes, found {found}; put the pictures "
-            "of each class into a folder of its own, or list them in labels.csv"
-        )
-    return layout
-
-
-def _in_order(names: set[str]) -> list[str]:
-    """Sort names of classes: by number if all are numbers, otherwise by letters."""
-    if all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names)
+def _file_inside(root: Path, path: str) -> os.stat_result | str:
+    """Return size and time of a regular file inside the folder, or what is wrong with it."""
+    try:
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            if not Path(os.path.realpath(path)).is_relative_to(root):
+                return "is a link out of the folder; put the file itself there"
+            found = Path(path).stat()
+    except OSError as error:
+        return f"{(error.strerror or 'cannot be found').lower()}; check that it is there"
+    if stat.S_ISDIR(found.st_mode):
+        return "is a folder or a link to one; links to folders are not followed"
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file; remove it"
+    return found

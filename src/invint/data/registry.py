@@ -1,17 +1,46 @@
 """The data sets by name: what they are, where their files lie, how they are read."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from invint.data import cifar10, digits, mnist, rotated_mnist, stl10, svhn
+from invint.data import official
 from invint.data.dataset import Dataset, Progress
-from invint.data.download import Download, Entry, Watcher, fetch_files, verify
+from invint.data.download import Download, Watcher, fetch_files, verify
 from invint.errors import ConfigError, DataError, did_you_mean
 
 
+@dataclass(frozen=True)
+class CatalogEntry:
+    """What is known of a data set before it is read.
+
+    Attributes:
+        title: What it is, in a few words.
+        load: Takes its folder to the data set; `folder` and `arrays` the user's path and options.
+        images: Training and test images.
+        classes: Number of classes.
+        shape: Size and channels of an image.
+        licence: What its makers say of its use.
+        downloads: Its official files.
+        home: The folder its files lie in, if not one of its own name.
+        note: What a table must say beside figures from it.
+    """
+
+    title: str
+    load: Callable[..., Dataset]
+    images: str = "your own"
+    classes: str = "your own"
+    shape: str = "your own"
+    licence: str = "your own"
+    downloads: tuple[Download, ...] = ()
+    home: str = ""
+    note: str = ""
+
+
 def _folder(path: Path, **options: Any) -> Dataset:
-    from invint.data.folder import load_folder
+    from invint.data.folder import load_folder  # with Pillow, which official sets do without
 
     return load_folder(path, **options)
 
@@ -22,20 +51,87 @@ def _arrays(path: Path, **options: Any) -> Dataset:
     return load_arrays(path, **options)
 
 
-OPTIONS = {"folder": ("skip_bad", "side", "test_share"), "arrays": ("test_share",)}
-OWN = ("your own", "your own", "your own", "your own")
-
-DATASETS: dict[str, Entry] = {
-    "digits": digits.ENTRY,
-    "mnist": mnist.ENTRY,
-    "rotmnist": rotated_mnist.OFFICIAL,
-    "rotmnist-regenerated": rotated_mnist.REGENERATED,
-    "svhn": svhn.OFFICIAL,
-    "svhn-recropped": svhn.RECROPPED,
-    "cifar10": cifar10.ENTRY,
-    "stl10": stl10.ENTRY,
-    "folder": Entry("folder:PATH, a folder per class or a CSV", _folder, *OWN),
-    "arrays": Entry("arrays:PATH, an .npz file", _arrays, *OWN),
+DATASETS = {
+    "digits": CatalogEntry(
+        title="scikit-learn's digits, turned",
+        load=lambda _: official.load_digits(),
+        images="1,000 + 797",
+        classes="10",
+        shape="20x20 grey",
+        licence="CC BY 4.0",
+    ),
+    "mnist": CatalogEntry(
+        title="MNIST",
+        load=official.load_mnist,
+        images="60,000 + 10,000",
+        classes="10",
+        shape="28x28 grey",
+        licence="CC BY-SA 3.0",
+        downloads=official.MNIST_FILES,
+    ),
+    "rotmnist": CatalogEntry(
+        title="Rotated MNIST",
+        load=official.load_rotated_mnist,
+        images="12,000 + 50,000",
+        classes="10",
+        shape="28x28 grey",
+        licence="none stated",
+        downloads=official.ROTATED_MNIST_FILES,
+    ),
+    "rotmnist-regenerated": CatalogEntry(
+        title="Rotated MNIST, made anew from MNIST",
+        load=official.regenerate_rotated_mnist,
+        images="12,000 + 50,000",
+        classes="10",
+        shape="28x28 grey",
+        licence="CC BY-SA 3.0",
+        downloads=official.MNIST_FILES,
+        home="mnist",
+        note=official.REGENERATED_NOTE,
+    ),
+    "svhn": CatalogEntry(
+        title="Street View House Numbers",
+        load=official.load_svhn,
+        images="73,257 + 26,032",
+        classes="10",
+        shape="32x32 colour",
+        licence="non-commercial use",
+        downloads=official.SVHN_FILES,
+    ),
+    "svhn-recropped": CatalogEntry(
+        title="SVHN, other crops in the same layout",
+        load=official.load_recropped_svhn,
+        images="any",
+        classes="10",
+        shape="32x32 colour",
+        licence="non-commercial use",
+        downloads=official.RECROPPED_FILES,
+        note=official.RECROPPED_NOTE,
+    ),
+    "cifar10": CatalogEntry(
+        title="CIFAR-10, binary version",
+        load=official.load_cifar10,
+        images="50,000 + 10,000",
+        classes="10",
+        shape="32x32 colour",
+        licence="none stated",
+        downloads=official.CIFAR10_FILES,
+    ),
+    "stl10": CatalogEntry(
+        title="STL-10, labelled images",
+        load=official.load_stl10,
+        images="5,000 + 8,000",
+        classes="10",
+        shape="96x96 colour",
+        licence="none stated; ImageNet terms",
+        downloads=official.STL10_FILES,
+    ),
+    "folder": CatalogEntry("folder:PATH, a folder per class or a CSV", _folder),
+    "arrays": CatalogEntry("arrays:PATH, an .npz file", _arrays),
+}
+OWN_OPTIONS = {  # what may be asked of the user's own images, by kind
+    "folder": ("skip_bad", "side", "test_share", "split_seed"),
+    "arrays": ("test_share", "split_seed"),
 }
 
 
@@ -46,6 +142,7 @@ def load_dataset(
     skip_bad: bool = False,
     side: int | None = None,
     test_share: float | None = None,
+    split_seed: int = 0,
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a data set; never downloads.
@@ -55,7 +152,8 @@ def load_dataset(
         folder: The data folder, in which each set has a folder; see `data_folder`.
         skip_bad: Leave out unreadable pictures of `folder:PATH`. Other sets are whole or refused.
         side: Even side of the squares the pictures of `folder:PATH` are fitted into.
-        test_share: Share of the user's own images held out where they have no test split.
+        test_share: Fraction of the user's own images held out where they have no test split.
+        split_seed: Decides which of them are held out.
         progress: Called with the number of pictures decoded and that of all, the first time that
             `folder:PATH` is read.
 
@@ -63,9 +161,16 @@ def load_dataset(
         >>> load_dataset("digits").image_shape
         (1, 20, 20)
     """
-    given: dict[str, Any] = {"skip_bad": skip_bad or None, "side": side, "test_share": test_share}
+    given: dict[str, Any] = {
+        "skip_bad": skip_bad or None,
+        "side": side,
+        "test_share": test_share,
+        "split_seed": split_seed or None,
+    }
     options = {option: value for option, value in given.items() if value is not None}
     own = own_path(name, *options)
+    if "split_seed" in options:
+        options["seed"] = options.pop("split_seed")
     kind = name.partition(":")[0]
     entry = find_entry(kind)
     if kind == "folder" and progress is not None:
@@ -82,7 +187,7 @@ def load_dataset(
 
 
 def own_path(name: str, *options: str) -> Path | None:
-    """Return the path of the user's own data, none for other sets.
+    """Return the path of the user's own data, None for other sets.
 
     Args:
         name: Of a data set, with its path.
@@ -90,7 +195,7 @@ def own_path(name: str, *options: str) -> Path | None:
     """
     kind, _, path = name.partition(":")
     find_entry(kind)
-    own = kind in OPTIONS
+    own = kind in OWN_OPTIONS
     if own != bool(path):
         raise ConfigError(
             f"{name}: name the path after a colon, as {kind}:PATH"
@@ -98,8 +203,8 @@ def own_path(name: str, *options: str) -> Path | None:
             else f"{name}: {kind} takes no path; --data-dir or INVINT_DATA says where its files are"
         )
     for option in options:
-        if option not in OPTIONS.get(kind, ()):
-            known = [f"{each}:PATH" for each, names in OPTIONS.items() if option in names]
+        if option not in OWN_OPTIONS.get(kind, ()):
+            known = [f"{each}:PATH" for each, names in OWN_OPTIONS.items() if option in names]
             raise ConfigError(f"{name}: {option} is for {' and '.join(known)}; leave it out")
     return Path(path).expanduser() if own else None
 
@@ -141,7 +246,7 @@ def is_here(name: str, folder: Path | None = None) -> bool:
     return all(download.is_here(home) for download in find_entry(name).downloads)
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> CatalogEntry:
     """Return what is known of a set, or raise `ConfigError` with the nearest name."""
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS)

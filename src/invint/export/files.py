@@ -1,4 +1,4 @@
-"""Files of networks by their format: written, compared before they are in place, read."""
+"""Networks as ONNX, `torch.export` and safetensors files: written, compared, read."""
 
 import copy
 import logging
@@ -226,6 +226,9 @@ def write_program(model: nn.Module, card: ModelCard, path: Path) -> None:
         program = torch.export.export(
             exportable(model, card), (example_images(card, 2),), dynamic_shapes=shapes
         )
+        for module in program.graph_module.modules():
+            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+                node.meta.pop("stack_trace", None)  # it holds the paths of this machine
         torch.export.save(program, path, extra_files={f"{KEY}.json": card.to_json()})
 
 

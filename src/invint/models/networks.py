@@ -1,4 +1,4 @@
-"""What every network is: features, a head, dense layers to logits."""
+"""Networks as features, head and dense layers: plain CNNs, and the steerable CNN of the paper."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -88,11 +88,11 @@ def cnn7(
     if min(left) < 4:
         raise ConfigError(f"cnn7: images must be at least 28 x 28, got {image_size}")
     layers: list[nn.Module] = []
-    for number in range(1, 7):
-        before = in_channels if number == 1 else channels
+    for layer in range(1, 7):
+        before = in_channels if layer == 1 else channels
         layers += [nn.Conv2d(before, channels, 3), nn.BatchNorm2d(channels), nn.ReLU()]
         layers += [nn.Dropout(dropout)]
-        layers += [nn.MaxPool2d(2)] if number == 2 else []
+        layers += [nn.MaxPool2d(2)] if layer == 2 else []
     layers += [nn.Conv2d(channels, channels, 4), nn.BatchNorm2d(channels), nn.ReLU()]
     head = GlobalPool(channels, "max")
     return Network(nn.Sequential(*layers), head, nn.Linear(channels, num_classes))
@@ -109,10 +109,10 @@ def small_cnn(
     """Three convolutions with pooling between them, global maximum, three dense layers."""
     layers: list[nn.Module] = []
     before = in_channels
-    for number, width in enumerate(widths):
+    for index, width in enumerate(widths):
         layers += [nn.Conv2d(before, width, 5, padding=2, bias=False), nn.BatchNorm2d(width)]
         layers += [nn.ReLU()]
-        layers += [nn.MaxPool2d(2, ceil_mode=True)] if number < 2 else []
+        layers += [nn.MaxPool2d(2, ceil_mode=True)] if index < 2 else []
         before = width
     classifier = dense([widths[-1], n_fc, n_fc, num_classes], dropout)
     return Network(nn.Sequential(*layers), GlobalPool(widths[-1], "max"), classifier)
@@ -141,13 +141,13 @@ def sfcnn(  # noqa: PLR0913
             f"got {len(kernel_sizes)}"
         )
     layers: list[nn.Module] = []
-    for number, (width, kernel) in enumerate(zip(widths, kernel_sizes, strict=True), start=1):
-        if number == 1:
+    for layer, (width, kernel) in enumerate(zip(widths, kernel_sizes, strict=True), start=1):
+        if layer == 1:
             layers.append(LiftConv2d(in_channels, width, kernel, group, rings=rings))
         else:
-            layers.append(GroupConv2d(widths[number - 2], width, kernel, group, rings=rings))
+            layers.append(GroupConv2d(widths[layer - 2], width, kernel, group, rings=rings))
         layers += [GroupBatchNorm(width), nn.ReLU()]
-        layers += [SpatialPool("max")] if number in pool_after else []
+        layers += [SpatialPool("max")] if layer in pool_after else []
     size = halved(image_size, len(pool_after))
     last = make_head(head, channels=widths[-1], size=size, group=group, **(head_options or {}))
     classifier = dense([last.out_features, n_fc, n_fc, num_classes], dropout)

@@ -1,4 +1,4 @@
-"""The networks by name."""
+"""The networks by name, and what each is made of: parameters, the paper's, operations."""
 
 import inspect
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Entry:
 
     Attributes:
         build: Takes keyword arguments to a network.
-        group: The paper's group; none for a plain network.
+        group: The paper's group; `None` for a plain network.
         monomials: The paper's number of monomials.
         n_fc: Width of the hidden dense layers by head; other heads have that of `max`.
     """
@@ -158,8 +158,8 @@ class Summary:
 
     Attributes:
         name: Name of the network.
-        head: Name of the head; none for a plain network.
-        group: The group as text; none for a plain network.
+        head: Name of the head; `None` for a plain network.
+        group: The group as text; `None` for a plain network.
         widths: Channels of its convolutions in order, repetitions left out.
         functions: Complex basis functions of its largest filters, the paper's `n_F`.
         parameters: Stored parameters.

@@ -1,4 +1,7 @@
-"""Plain wide residual networks (Zagoruyko and Komodakis, 2016), with their strides."""
+"""Wide residual networks (Zagoruyko and Komodakis, 2016): plain with strides, and steerable.
+
+The steerable ones halve maps by pooling, so that they are exact on every image size.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +31,7 @@ class Block(nn.Module):
         in_channels: Channels going in.
         out_channels: Channels coming out.
         stride: Of the first convolution.
-        dropout: Share of values dropped between the convolutions.
+        dropout: Fraction of values dropped between the convolutions.
     """
 
     def __init__(
@@ -76,9 +79,9 @@ def wide_resnet(
     channels = [16, 16 * width, 32 * width, 64 * width]
     layers: list[nn.Module] = [nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)]
     for stage in range(3):
-        for number in range(blocks):
-            before = channels[stage] if number == 0 else channels[stage + 1]
-            stride = 2 if stage > 0 and number == 0 else 1
+        for block in range(blocks):
+            before = channels[stage] if block == 0 else channels[stage + 1]
+            stride = 2 if stage > 0 and block == 0 else 1
             layers.append(Block(before, channels[stage + 1], stride=stride, dropout=dropout))
     layers += [nn.BatchNorm2d(channels[-1]), nn.ReLU()]
     _initialise(layers)
@@ -101,7 +104,7 @@ class SteerableBlock(nn.Module):
         out_channels: Channels per element coming out.
         kernel_size: Side of the filters; the shortcut has side 1.
         group: The symmetries.
-        dropout: Share of channels dropped between the convolutions.
+        dropout: Fraction of channels dropped between the convolutions.
         rings: Ring widths and band limits of the filters.
     """
 

@@ -196,7 +196,7 @@ class SelfAttentionIntegration(Head):
         group: The symmetries.
         heads: Attention heads; several are joined by a matrix, one is not.
         head_channels: Channels of each head; by default `channels`.
-        dropout: Share of attention weights set to zero while training.
+        dropout: Fraction of attention weights set to zero while training.
         scaled: Divide the scores by the root of `head_channels`. The paper does not print this; it
             keeps the softmax from saturating at the start.
 

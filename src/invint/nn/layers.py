@@ -1,4 +1,4 @@
-"""Which steps over a pixel grid keep its symmetry."""
+"""Normalisation, dropout and pooling that commute with moving the image, on and off the group."""
 
 from typing import Literal
 
@@ -40,7 +40,7 @@ class GroupBatchNorm(nn.Module):
     Args:
         channels: Channels per group element.
         eps: Added to the variance.
-        momentum: Share of the new batch in the running statistics.
+        momentum: Fraction of the new batch in the running statistics.
         synchronized: Take the statistics over the batches of all processes, where
             `torch.distributed` runs; with any backend, on any device.
 

@@ -1,4 +1,4 @@
-"""What heads have in common: what they declare, and what they ask of the map they are given."""
+"""What heads share: their base class, and checks of the map they are given."""
 
 from typing import ClassVar
 

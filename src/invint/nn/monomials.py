@@ -88,15 +88,15 @@ class Monomials:
         exponents *= (max_power / exponents.sum(dim=1, keepdim=True)).clamp(max=1.0)
         return cls(_table(distances), _table(2 * math.pi * turns), _table(exponents))
 
-    def keep(self, numbers: Sequence[int]) -> "Monomials":
-        """Return the monomials with these numbers, in this order."""
-        for number in numbers:
-            if isinstance(number, bool) or not 0 <= number < len(self):
+    def keep(self, indices: Sequence[int]) -> "Monomials":
+        """Return the monomials with these indices, in this order."""
+        for index in indices:
+            if isinstance(index, bool) or not 0 <= index < len(self):
                 raise ConfigError(
-                    f"Monomials: there is no monomial {number}; the last one is {len(self) - 1}"
+                    f"Monomials: there is no monomial {index}; the last one is {len(self) - 1}"
                 )
         return Monomials(
-            *(tuple(table[number] for number in numbers) for table in vars(self).values())
+            *(tuple(table[index] for index in indices) for table in vars(self).values())
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class MonomialIntegration(Head):
     """Average of monomials over all positions and the group, each channel by itself.
 
     Distances and exponents are shared by the channels; exponents are learned. The feature of
-    channel c and monomial m has the number c · (number of monomials) + m.
+    channel c and monomial m has the index c · (number of monomials) + m.
 
     Args:
         channels: Channels of the map.
@@ -221,10 +221,10 @@ class MonomialIntegration(Head):
         head.exponents.requires_grad_(self.exponents.requires_grad)
         return head.train(self.training)
 
-    def keep(self, numbers: Sequence[int]) -> "MonomialIntegration":
+    def keep(self, indices: Sequence[int]) -> "MonomialIntegration":
         """Return a head with only these monomials; it computes the same features for them."""
         # Training may have led the exponents anywhere.
-        return self.with_monomials(self.monomials.keep(numbers), check_exponents=False)
+        return self.with_monomials(self.monomials.keep(indices), check_exponents=False)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b cm"]:
         """Average."""

@@ -1,10 +1,14 @@
-"""Group averages of linear functions, in closed form.
+"""Group averages of weighted sums, perceptrons and self-attention.
 
 The average of a linear function is a linear function of averages: the mean over the group of the
 moved kernel is a fixed matrix times its weights, and a sum over positions is a sum of `x` over the
-map less its border strips. Both together are one matrix, known before any image is.
+map less its border strips. Both together are one matrix, known before any image is. Perceptron and
+attention are not linear: they are evaluated for every group element.
 
-Axes   b batch   c channel   o output channel   h w pixels   i j pixel of the kernel   p pixel
+Axes   b batch   c channel   o output channel   g group element   h w pixels   p pixel
+       i j pixel of the kernel   n pixel of a neighbourhood
+       y x pixel of the wider kernel that turning needs
+       n m token (query, key)   a attention head   d channel of a head   s relative position
 """
 
 import math
@@ -123,7 +127,7 @@ def token_grids(group: Group, height: int, width: int) -> Float[Tensor, "g n p"]
 
 @constant
 def relative_positions(side: int) -> Int[Tensor, "n m"]:
-    """Number the difference (key minus query) of every pair of tokens of a square grid."""
+    """Index the difference (key minus query) of every pair of tokens of a square grid."""
     row, column = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
     rows, columns = row.flatten(), column.flatten()
     down = rows[None, :] - rows[:, None] + side - 1
@@ -159,7 +163,7 @@ def attention_average(  # noqa: PLR0913
         grids: `token_grids(group, h, w)`.
         positions: `relative_positions(side)`.
         scale: Factor on the scores before the softmax.
-        dropout_rate: Share of attention weights set to zero.
+        dropout_rate: Fraction of attention weights set to zero.
     """
     flat = rearrange(x, "b c h w -> b c (h w)")
     tokens = einsum(flat, grids, "b c p, g n p -> b g n c")
@@ -168,6 +172,6 @@ def attention_average(  # noqa: PLR0913
     code_keys = einsum(codes, key, "s c, a c d -> a s d")[:, positions]  # a n m d
     scores = einsum(queries, keys, "b g a n d, b g a m d -> b g a n m")
     scores = scores + einsum(queries, code_keys, "b g a n d, a n m d -> b g a n m")
-    shares = dropout(scores.softmax(-1), dropout_rate, dropout_rate > 0).mean(dim=3)
-    pooled = einsum(shares, tokens, "b g a m, b g m c -> b a c") / len(grids)
+    attention = dropout(scores.softmax(-1), dropout_rate, dropout_rate > 0).mean(dim=3)
+    pooled = einsum(attention, tokens, "b g a m, b g m c -> b a c") / len(grids)
     return rearrange(einsum(pooled, value, "b a c, a c d -> b a d"), "b a d -> b (a d)")

@@ -7,6 +7,7 @@ Rotations are about the centre of the grid, counter-clockwise, with y pointing u
 import math
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import grid_sample
@@ -21,25 +22,46 @@ def permute_grid(x: Tensor, quarter_turns: int, flip: bool) -> Tensor:
 
 
 def rotate(
-    x: Float[Tensor, "b c h w"], angle: float, *, mode: str = "bilinear"
-) -> Float[Tensor, "b c h w"]:
-    """Turn images by `angle` radians; what comes from outside the image is zero.
+    x: Float[Tensor, "b c h w"],
+    angle: float | Float[Tensor, " b"],
+    *,
+    mode: str = "bilinear",
+    side: int | None = None,
+    zoom: float = 1.0,
+) -> Float[Tensor, "b c y x"]:
+    """Rotate images about their centre; what comes from outside the image is zero.
+
+    Quarter turns of square images permute pixels, to rounding.
 
     Args:
         x: Images or feature maps.
-        angle: Counter-clockwise rotation.
+        angle: Counter-clockwise, in radians: one for all, or one for each image.
         mode: Interpolation, `bilinear` or `bicubic`.
+        side: Of square results, in pixels; as large as the images by default.
+        zoom: Pixels of the result per pixel of the image.
     """
     height, width = x.shape[-2:]
-    rows, columns = _centred(height, x), _centred(width, x)
-    down, right = torch.meshgrid(rows, columns, indexing="ij")
-    cosine, sine = math.cos(angle), math.sin(angle)
-    source = torch.stack(  # where each pixel comes from: the point turned back by the angle
-        ((cosine * right - sine * down) * 2 / width, (sine * right + cosine * down) * 2 / height),
-        dim=-1,
-    )
-    grid = source.expand(len(x), -1, -1, -1)
-    return grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False)
+    down = _centred(side or height, x)[:, None] / zoom
+    right = _centred(side or width, x) / zoom
+    # Where each pixel comes from, which is the point turned back by the angle, in the units of
+    # `grid_sample`: half a side is 1. The last bit depends on whether a coordinate is divided by
+    # half a side or multiplied by its inverse. One angle has always been divided, many multiplied,
+    # and runs that are resumed and numbers that are published rely on both.
+    if isinstance(angle, Tensor):
+        angles = rearrange(angle.to(x.dtype), "b -> b 1 1")
+        across, along = _turned_back(right, down, torch.cos(angles), torch.sin(angles))
+        across, along = across * (2 / width), along * (2 / height)
+    else:
+        across, along = _turned_back(right, down, math.cos(angle), math.sin(angle))
+        across, along = across / (width / 2), along / (height / 2)
+    source = torch.stack((across, along), dim=-1).expand(len(x), -1, -1, -1)
+    return grid_sample(x, source, mode=mode, padding_mode="zeros", align_corners=False)
+
+
+def _turned_back(
+    right: Tensor, down: Tensor, cosine: float | Tensor, sine: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    return cosine * right - sine * down, sine * right + cosine * down
 
 
 def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:

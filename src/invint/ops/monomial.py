@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     """What kernels are compiled for.
 
     Attributes:
-        offsets: Number of the offset of each factor, monomial by monomial.
+        offsets: Index of the offset of each factor, monomial by monomial.
         whole: How many moves shift every offset by whole pixels; their shifts come first.
         reach: The largest shift, rounded up.
     """
@@ -94,7 +94,7 @@ def ray_sampling(
 def sampling_plan(
     sampling: Sampling, numbers: tuple[int, ...], offsets: tuple[tuple[float, float], ...]
 ) -> Plan:
-    """Return the plan for factors with these numbers among the offsets that are sampled."""
+    """Return the plan for factors with these indices among the offsets that are sampled."""
     return Plan(numbers, int(_whole(sampling.shifts).sum()), _reach(offsets))
 
 
@@ -153,7 +153,7 @@ def monomial_averages(
     Args:
         x: Feature map; negative values count as zero. Half precision is computed in float32.
         exponents: Exponent of every factor.
-        numbers: Number of the offset of every factor.
+        numbers: Index of the offset of every factor.
         sampling: `ray_sampling` of the group, the offsets and the size of the map.
         plan: `sampling_plan` of the same.
         floor: What is added to every sample, so that its logarithm is finite.
@@ -355,7 +355,7 @@ def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
 
 
 def _blocks(columns: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
-    """Cut the columns into blocks whose temporaries fit a cache, or a share of a GPU's memory."""
+    """Cut the columns into blocks whose temporaries fit a cache, or a part of a GPU's memory."""
     if torch.compiler.is_compiling():
         return iter([slice(None)])
     budget = 2**21 if _on_cpu(columns) else 2**27

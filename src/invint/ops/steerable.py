@@ -100,7 +100,7 @@ def turned_basis(size: int, group: Group, rings: Rings) -> Float[Tensor, "g q y 
             f"turned_basis: a filter of side {size} holds {size // 2 + 1} rings, "
             f"got {len(rings.band_limits)}"
         )
-    moves = torch.tensor([symmetry.number for symmetry in group.grid_symmetries])
+    moves = torch.tensor([symmetry.element for symmetry in group.grid_symmetries])
     inverses = torch.tensor(group.quotients)[:, 0]
     products = torch.tensor(group.quotients)[inverses[moves]]  # a g: move, element
     first = products.amin(0) == torch.arange(group.order)

@@ -1,4 +1,4 @@
-"""Tensors that follow from arguments alone: computed once, copied by whoever keeps one."""
+"""Constant tensors computed once per process, and the device that autocast is asked about."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

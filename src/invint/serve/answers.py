@@ -1,4 +1,6 @@
-"""From the bytes of a request to the answers of the networks; everything here runs in a worker.
+"""The JSON interface: what goes in, what comes out, and how one becomes the other.
+
+The functions run in a worker thread of the server.
 
 Axes:  t angle   c channel   h w pixel
 """
@@ -13,27 +15,134 @@ import torch
 from einops import rearrange
 from jaxtyping import Float
 from PIL import Image
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from invint.data.batches import scaled
-from invint.data.pictures import open_picture, read_picture
+from invint.data.pictures import TooManyPixelsError, open_picture, read_picture
 from invint.errors import DataError
 from invint.ops.grids import permute_grid, rotate
-from invint.serve.limits import Limits, RequestError
+from invint.serve.limits import Limits
 from invint.serve.networks import ServedNetwork
-from invint.serve.schema import (
-    BatchRequest,
-    BatchResponse,
-    Curve,
-    ImageRequest,
-    Prediction,
-    PredictResponse,
-    TurnsResponse,
-)
 
-SHOWN = 32  # classes in a curve; of more than these only the likeliest are sent
-PRECISION = 5  # decimals of a probability
+CURVE_CLASSES = 32  # in a curve; of more than these only the likeliest are sent
+DECIMALS = 5  # of a probability
+
+
+class ImageRequest(BaseModel):
+    """One image."""
+
+    model_config = ConfigDict(extra="forbid")
+    image: str = Field(description="The file as base64, with or without `data:…;base64,`.")
+
+
+class BatchRequest(BaseModel):
+    """Several images."""
+
+    model_config = ConfigDict(extra="forbid")
+    images: list[str] = Field(description="Each file as base64.")
+
+
+class Prediction(BaseModel):
+    """What one network says about one image."""
+
+    network: str = Field(description="Title of the network, as in `/api/model`.")
+    label: str = Field(description="Name of the likeliest class.")
+    probability: float = Field(description="Its probability.")
+    probabilities: list[float] = Field(description="One for each class, in their order.")
+
+
+class PredictResponse(BaseModel):
+    """What every network says about one image."""
+
+    predictions: list[Prediction]
+
+
+class BatchResponse(BaseModel):
+    """One result for each image, in their order."""
+
+    results: list[PredictResponse]
+
+
+class Curve(BaseModel):
+    """What one network says at every angle."""
+
+    network: str
+    classes: list[int] = Field(description="Indices of the classes in `probabilities`.")
+    probabilities: list[list[float]] = Field(description="A row for each angle.")
+    labels: list[int] = Field(description="Index of the likeliest class at each angle.")
+
+
+class TurnsResponse(BaseModel):
+    """What every network says as an image turns."""
+
+    angles: list[float] = Field(description="In degrees, counter-clockwise.")
+    picture: str = Field(description="What the first network sees, as a `data:` address.")
+    background: str = Field(description="Colour that comes in at the border.")
+    curves: list[Curve]
+
+
+class NetworkResponse(BaseModel):
+    """A network behind this server."""
+
+    title: str
+    network: str | None = Field(description="Name for `create_model`.")
+    head: str | None
+    group: str | None = Field(description="Its symmetries; null for an ordinary network.")
+    image_size: tuple[int, int]
+    channels: int
+
+
+class LimitsResponse(BaseModel):
+    """What one request may ask for."""
+
+    upload_bytes: int
+    pixels: int
+    batch: int
+    angles: int
+    seconds: float
+
+
+class ModelResponse(BaseModel):
+    """The networks, their classes and the limits."""
+
+    networks: list[NetworkResponse]
+    classes: list[str]
+    angles: int = Field(description="How many `/api/turns` looks at by default.")
+    limits: LimitsResponse
+
+
+class HealthResponse(BaseModel):
+    """That the server is there."""
+
+    status: str
+
+
+class ErrorResponse(BaseModel):
+    """Why there is no answer."""
+
+    error: str
+
+
+def describe(networks: Sequence[ServedNetwork], limits: Limits, angles: int) -> ModelResponse:
+    """Say which networks there are, what they know and how much may be asked."""
+    return ModelResponse(
+        networks=[
+            NetworkResponse(
+                title=each.title,
+                network=each.card.name,
+                head=each.card.head,
+                group=each.card.group,
+                image_size=each.card.image_size,
+                channels=each.card.in_channels,
+            )
+            for each in networks
+        ],
+        classes=list(networks[0].card.class_names),
+        angles=min(angles, limits.angles),
+        limits=LimitsResponse.model_validate(limits, from_attributes=True),
+    )
 
 
 def predict(
@@ -50,9 +159,9 @@ def predict_batch(
     try:
         request = BatchRequest.model_validate_json(body)
     except ValidationError as error:
-        raise RequestError(422, f"the body is not as documented: {_problem(error)}") from error
+        raise HTTPException(422, f"the body is not as documented: {_problem(error)}") from error
     if not 1 <= len(request.images) <= limits.batch:
-        raise RequestError(
+        raise HTTPException(
             413 if request.images else 422,
             f"a batch has 1 to {limits.batch} images, got {len(request.images)}",
         )
@@ -65,42 +174,42 @@ def turns(
 ) -> TurnsResponse:
     """Answer for one image at `count` angles around the circle."""
     data = image_bytes(body)
-    needs = {_needs(each): each for each in networks}  # networks of one size share the views
-    views = {key: turned(pixels(data, each, limits), count) for key, each in needs.items()}
-    first = views[_needs(networks[0])][:1]
+    formats = {_format(each): each for each in networks}  # networks of one size share the views
+    views = {key: rotated(pixels(data, each, limits), count) for key, each in formats.items()}
+    first = views[_format(networks[0])][:1]
     return TurnsResponse(
         angles=[round(360 * i / count, 3) for i in range(count)],
         picture=_data_address(first),
         background="#" + "".join(f"{round(255 * each):02x}" for each in _colour(first)),
-        curves=[_curve(each, views[_needs(each)], deadline) for each in networks],
+        curves=[_curve(each, views[_format(each)], deadline) for each in networks],
     )
 
 
 def image_bytes(body: bytes) -> bytes:
     """Return the image in a body: the body itself, or what its JSON holds as base64."""
     if not body:
-        raise RequestError(422, "the body is empty; send the bytes of an image")
+        raise HTTPException(422, "the body is empty; send the bytes of an image")
     if body.lstrip()[:1] != b"{":  # no image starts like this
         return body
     try:
         return _from_base64(ImageRequest.model_validate_json(body).image, "image")
     except ValidationError as error:
-        raise RequestError(422, f"the body is not as documented: {_problem(error)}") from error
+        raise HTTPException(422, f"the body is not as documented: {_problem(error)}") from error
 
 
 def pixels(data: bytes, network: ServedNetwork, limits: Limits) -> Float[Tensor, "1 c h w"]:
     """Decode an image at the size of a network, between 0 and 1."""
     _check_picture(data, limits)
     try:
-        side, channels = _needs(network)
+        side, channels = _format(network)
         picture = read_picture(data, side=side, channels=channels)
     except DataError as error:
-        raise RequestError(422, str(error)) from error
+        raise HTTPException(422, str(error)) from error
     return rearrange(scaled(picture), "c h w -> 1 c h w")
 
 
-def turned(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h w"]:
-    """Turn an image counter-clockwise to `count` angles; its background comes in at the border.
+def rotated(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h w"]:
+    """Rotate an image counter-clockwise to `count` angles; background comes in at the border.
 
     The background is the median of the pixels along the border, channel by channel. Quarter turns
     permute pixels; between them the interpolation is bicubic.
@@ -116,14 +225,14 @@ def turned(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h 
     return (torch.cat(views) + background).clamp(0, 1)
 
 
-def _needs(network: ServedNetwork) -> tuple[int, int]:
-    """Return what decides how an image is decoded: side and channels."""
+def _format(network: ServedNetwork) -> tuple[int, int]:
+    """Return the side and the channels of the images a network takes."""
     return network.card.image_size[0], network.card.in_channels
 
 
 def _curve(network: ServedNetwork, views: Tensor, deadline: float) -> Curve:
     probabilities = network.probabilities(views, deadline=deadline)
-    likeliest = probabilities.amax(dim=0).topk(min(SHOWN, probabilities.shape[1])).indices
+    likeliest = probabilities.amax(dim=0).topk(min(CURVE_CLASSES, probabilities.shape[1])).indices
     classes = sorted(likeliest.tolist())
     return Curve(
         network=network.title,
@@ -138,7 +247,7 @@ def _predictions(
 ) -> list[PredictResponse]:
     columns = []
     for network in networks:
-        images = [_numbered(data, i, network, limits) for i, data in enumerate(pictures)]
+        images = [_indexed(data, i, network, limits) for i, data in enumerate(pictures)]
         rows = network.probabilities(torch.cat(images), deadline=deadline)
         columns.append([_prediction(network, row) for row in rows])
     return [PredictResponse(predictions=list(row)) for row in zip(*columns, strict=True)]
@@ -155,11 +264,11 @@ def _prediction(network: ServedNetwork, row: Tensor) -> Prediction:
     )
 
 
-def _numbered(data: bytes, number: int, network: ServedNetwork, limits: Limits) -> Tensor:
+def _indexed(data: bytes, index: int, network: ServedNetwork, limits: Limits) -> Tensor:
     try:
         return pixels(data, network, limits)
-    except RequestError as error:
-        raise RequestError(error.status, f"image {number}: {error.message}") from error
+    except HTTPException as error:
+        raise HTTPException(error.status_code, f"image {index}: {error.detail}") from error
 
 
 def _check_picture(data: bytes, limits: Limits) -> None:
@@ -167,20 +276,22 @@ def _check_picture(data: bytes, limits: Limits) -> None:
     try:
         with open_picture(data) as picture:
             width, height = picture.size
+    except TooManyPixelsError as error:
+        raise HTTPException(413, f"the image {error}") from error
     except DataError as error:
-        raise RequestError(415, f"the image {error}") from error
+        raise HTTPException(415, f"the image {error}") from error
     if width * height > limits.pixels:
-        raise RequestError(
+        raise HTTPException(
             413, f"an image has at most {limits.pixels:,} pixels, this one {width} x {height}"
         )
 
 
 def _from_base64(text: str, owner: str) -> bytes:
-    _, _, content = text.rpartition(",")  # data addresses have one
+    _, _, content = text.rpartition(",")  # a `data:` address ends its header with one
     try:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RequestError(422, f"{owner}: not base64") from error
+        raise HTTPException(422, f"{owner}: not base64") from error
 
 
 def _background(image: Tensor) -> Tensor:
@@ -205,7 +316,7 @@ def _data_address(image: Tensor) -> str:
 
 
 def _rounded(rows: Tensor) -> list[list[float]]:
-    return [[round(value, PRECISION) for value in row] for row in rows.tolist()]
+    return [[round(value, DECIMALS) for value in row] for row in rows.tolist()]
 
 
 def _problem(error: ValidationError) -> str:

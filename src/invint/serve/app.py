@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from invint.serve import answers, schema
-from invint.serve.guard import Access, Guard, refusal
-from invint.serve.limits import Gate, Limits, RequestError
-from invint.serve.networks import ServedNetwork, comfortable_angles
-from invint.serve.samples import sample_images
+from invint.serve import answers
+from invint.serve.guard import PROTECTION, Guard, refusal
+from invint.serve.limits import Limits
+from invint.serve.networks import ServedNetwork, default_angles, sample_images
+from invint.serve.uploads import Uploads, busy
 
 FOLDER = Path(__file__).parent / "page"
 FILES = {  # the only files there are: no part of an address becomes a path
@@ -28,24 +27,23 @@ FILES = {  # the only files there are: no part of an address becomes a path
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-DESCRIPTION = "Class probabilities of images, upright and at every angle."
 IMAGE_BODY = {
     "requestBody": {
         "required": True,
         "content": {
             "image/*": {"schema": {"type": "string", "format": "binary"}},
-            "application/json": {"schema": schema.ImageRequest.model_json_schema()},
+            "application/json": {"schema": answers.ImageRequest.model_json_schema()},
         },
     }
 }
 BATCH_BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": schema.BatchRequest.model_json_schema()}},
+        "content": {"application/json": {"schema": answers.BatchRequest.model_json_schema()}},
     }
 }
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schema.ErrorResponse, "description": text}
+    status: {"model": answers.ErrorResponse, "description": text}
     for status, text in {
         401: "The token is missing or wrong.",
         408: "The body took too long to arrive.",
@@ -55,58 +53,59 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         503: "Busy, or too slow; `Retry-After` says when to try again.",
     }.items()
 }
+Work = Callable[[Callable[..., BaseModel], Request], Awaitable[Response]]
 
 
 def create_app(
     networks: Sequence[ServedNetwork],
     *,
-    access: Access | None = None,
+    hosts: frozenset[str] = frozenset(),
+    token: str | None = None,
     limits: Limits | None = None,
     angles: int | None = None,
-) -> Guard:
+) -> FastAPI:
     """Return the ASGI application.
 
     Args:
         networks: What to try, the main one first.
-        access: Who may ask; by default everybody who reaches the server under its own names.
+        hosts: Names the server goes by, beside `localhost` and numeric addresses.
+        token: What clients must know; by default everybody may ask.
         limits: How much may be asked.
-        angles: How finely the circle is looked at unless a request says; by default what the
+        angles: How finely the circle is divided unless a request says; by default what the
             networks manage in half a second on this machine.
     """
     limits = limits or Limits()
-    access = replace(access or Access(), token_page=(FOLDER / "token.html").read_text())
     app = FastAPI(
         title="invint serve",
-        description=DESCRIPTION,
+        description="Class probabilities of images, upright and at every angle.",
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
     )
+    app.add_middleware(Guard, hosts=hosts, token=token)
     _add_errors(app)
     _add_files(app)
-    _add_interface(app, networks, limits, angles or comfortable_angles(networks))
-    return Guard(app, access, limits, Gate(limits.workers + limits.waiting))
+    _add_interface(app, networks, limits, angles or default_angles(networks))
+    return app
 
 
 def _add_errors(app: FastAPI) -> None:
     """Make every error one sentence in JSON; what went wrong inside stays in the log."""
 
-    @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> Response:
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, error: HTTPException) -> Response:
         return refusal(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        return refusal(RequestError(422, f"{first['loc'][-1]}: {first['msg']}"))
-
-    @app.exception_handler(HTTPException)
-    async def other(_: Request, error: HTTPException) -> Response:
-        return refusal(RequestError(error.status_code, str(error.detail)))
+        return refusal(HTTPException(422, f"{first['loc'][-1]}: {first['msg']}"))
 
     @app.exception_handler(Exception)
     async def unforeseen(_: Request, __: Exception) -> Response:
-        return refusal(RequestError(500, "something went wrong in the server; its log says what"))
+        message = "something went wrong in the server; its log says what"
+        answer = refusal(HTTPException(500, message))
+        answer.headers.update(PROTECTION)  # this one is sent from outside of all middleware
+        return answer
 
 
 def _add_files(app: FastAPI) -> None:
@@ -125,101 +124,77 @@ def _add_file(app: FastAPI, address: str, content: bytes, kind: str) -> None:
 def _add_interface(
     app: FastAPI, networks: Sequence[ServedNetwork], limits: Limits, angles: int
 ) -> None:
-    work = _worker(limits)
-    model = _model(networks, limits, angles)
+    work = _worker(networks, limits)
+    model = answers.describe(networks, limits, angles)
 
     @app.get("/health", summary="Say that the server is there")
-    async def health() -> schema.HealthResponse:
-        return schema.HealthResponse(status="ok")
+    async def health() -> answers.HealthResponse:
+        return answers.HealthResponse(status="ok")
 
     @app.get("/api/model", summary="Networks, classes and limits")
-    async def about() -> schema.ModelResponse:
+    async def about() -> answers.ModelResponse:
         return model
 
     @app.post(
         "/api/predict",
         summary="Probabilities of one image",
-        response_model=schema.PredictResponse,
+        response_model=answers.PredictResponse,
         responses=REFUSALS,
         openapi_extra=IMAGE_BODY,
     )
     async def predict(request: Request) -> Response:
-        return await work(answers.predict, await request.body(), networks)
+        return await work(answers.predict, request)
 
     @app.post(
         "/api/predict-batch",
         summary="Probabilities of several images",
-        response_model=schema.BatchResponse,
+        response_model=answers.BatchResponse,
         responses=REFUSALS,
         openapi_extra=BATCH_BODY,
     )
     async def predict_batch(request: Request) -> Response:
-        return await work(answers.predict_batch, await request.body(), networks)
+        return await work(answers.predict_batch, request)
 
     @app.post(
         "/api/turns",
         summary="Probabilities of one image at angles around the circle",
-        response_model=schema.TurnsResponse,
+        response_model=answers.TurnsResponse,
         responses=REFUSALS,
         openapi_extra=IMAGE_BODY,
     )
     async def turns(
         request: Request, count: int = Query(angles, alias="angles", ge=1, le=limits.angles)
     ) -> Response:
-        return await work(partial(answers.turns, count=count), await request.body(), networks)
+        return await work(partial(answers.turns, count=count), request)
 
 
-def _worker(limits: Limits) -> Callable[..., Awaitable[Response]]:
-    """Return a function that computes an answer in one of a few threads.
+def _worker(networks: Sequence[ServedNetwork], limits: Limits) -> Work:
+    """Return a function that reads a body and computes its answer in one of a few threads.
 
-    The guard bounds how many wait. One that waited past its time is not begun, and one that runs
-    past it stops between batches.
+    A request takes one of the places only when its body is there, so that slow clients keep
+    nobody out. When all are taken it is refused. One that waited past its time is not begun, and
+    one that runs past it stops between batches.
     """
     pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="invint-serve")
+    places = asyncio.Semaphore(limits.workers + limits.waiting)
+    uploads = Uploads(limits)
 
-    def compute(
-        function: Callable[..., BaseModel],
-        body: bytes,
-        networks: Sequence[ServedNetwork],
-        deadline: float,
-    ) -> str:
+    def compute(function: Callable[..., BaseModel], body: bytes, deadline: float) -> str:
         if time.monotonic() > deadline:
             raise TimeoutError
-        answer = function(body, networks, limits=limits, deadline=deadline)
-        return answer.model_dump_json()
+        return function(body, networks, limits=limits, deadline=deadline).model_dump_json()
 
-    async def work(
-        function: Callable[..., BaseModel], body: bytes, networks: Sequence[ServedNetwork]
-    ) -> Response:
+    async def work(function: Callable[..., BaseModel], request: Request) -> Response:
+        body = await uploads.read(request)
+        if places.locked():
+            raise busy()
         deadline = time.monotonic() + limits.seconds
         loop = asyncio.get_running_loop()
         try:
-            content = await loop.run_in_executor(pool, compute, function, body, networks, deadline)
+            async with places:
+                content = await loop.run_in_executor(pool, compute, function, body, deadline)
         except TimeoutError as error:
-            raise RequestError(
-                503, f"no answer within {limits.seconds:g} s; ask for less"
-            ) from error
+            raise busy(f"no answer within {limits.seconds:g} s; ask for less") from error
         return Response(content, media_type="application/json")
 
     return work
-
-
-def _model(networks: Sequence[ServedNetwork], limits: Limits, angles: int) -> schema.ModelResponse:
-    return schema.ModelResponse(
-        networks=[
-            schema.NetworkResponse(
-                title=each.title,
-                network=each.card.name,
-                head=each.card.head,
-                group=each.card.group,
-                image_size=each.card.image_size,
-                channels=each.card.in_channels,
-            )
-            for each in networks
-        ],
-        classes=list(networks[0].card.class_names),
-        angles=min(angles, limits.angles),
-        limits=schema.LimitsResponse(
-            **{name: getattr(limits, name) for name in schema.LimitsResponse.model_fields}
-        ),
-    )

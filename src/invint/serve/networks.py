@@ -1,12 +1,16 @@
-"""Networks to try: read from a run or a file, folded, timed."""
+"""What there is to try: networks read from runs or files, folded and timed, and samples."""
 
+import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
 from invint.errors import ConfigError
@@ -16,9 +20,12 @@ from invint.predict import model_file
 from invint.train.store import RunStore
 
 CHUNK = 24  # images computed at once, so that memory does not grow with what is asked
-ANGLES = (120, 72, 36, 24, 12)  # how finely a circle is looked at, as speed allows
-PATIENCE = 0.5  # seconds a look around the circle should take at most
+ANGLES = (120, 72, 36, 24, 12)  # how finely the circle is divided, as speed allows
+CIRCLE_SECONDS = 0.5  # that all angles together should take at most
 AGREEMENT = 1e-3  # between a folded network and the one in the file, of the largest logit
+SAMPLE_SIDE, SAMPLE_MARGIN = 160, 16  # as much margin as the digits have that networks learn from
+
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ def open_networks(paths: Sequence[Path]) -> list[ServedNetwork]:
     return networks
 
 
-def comfortable_angles(networks: Sequence[ServedNetwork]) -> int:
-    """Return how many angles all networks together can look at in half a second."""
+def default_angles(networks: Sequence[ServedNetwork]) -> int:
+    """Return at how many angles all networks together can answer in half a second."""
     deadline = time.monotonic() + 60
     spent = 0.0
     for network in networks:
@@ -76,7 +83,7 @@ def comfortable_angles(networks: Sequence[ServedNetwork]) -> int:
         start = time.monotonic()
         network.probabilities(images, deadline=deadline)
         spent += (time.monotonic() - start) / CHUNK
-    return next((count for count in ANGLES if count * spent < PATIENCE), ANGLES[-1])
+    return next((count for count in ANGLES if count * spent < CIRCLE_SECONDS), ANGLES[-1])
 
 
 def _open_network(path: Path) -> ServedNetwork:
@@ -108,3 +115,32 @@ def folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
         difference = (fast(images) - expected).abs().max().item()
     agree = difference <= AGREEMENT * max(1.0, expected.abs().max().item())
     return fast if agree else loaded
+
+
+@cache
+def sample_images() -> dict[str, bytes]:
+    """Return one digit of each kind as a PNG file, by the name of the sample."""
+    from sklearn.datasets import load_digits  # takes a second to import
+
+    digits = load_digits()
+    kinds = {label: digits.images[digits.target == label] for label in range(10)}
+    return {f"digit-{label}": _drawn(_typical(images)) for label, images in kinds.items()}
+
+
+def _typical(images: Pixels) -> Pixels:
+    """Return the image nearest to the mean of all."""
+    distances = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2))
+    typical: Pixels = images[distances.argmin()]
+    return typical
+
+
+def _drawn(image: Pixels) -> bytes:
+    inner = SAMPLE_SIDE - 2 * SAMPLE_MARGIN
+    small = Image.fromarray((image * 255 / 16).round().astype(np.uint8))
+    large = Image.new("L", (SAMPLE_SIDE, SAMPLE_SIDE))
+    large.paste(
+        small.resize((inner, inner), Image.Resampling.BICUBIC), (SAMPLE_MARGIN, SAMPLE_MARGIN)
+    )
+    file = io.BytesIO()
+    large.save(file, format="PNG", optimize=True)
+    return file.getvalue()

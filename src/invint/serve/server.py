@@ -1,7 +1,8 @@
-"""Running the application: addresses, tokens, uvicorn."""
+"""Running the application: where it listens, the token, uvicorn."""
 
 import ipaddress
 import math
+import os
 import re
 import secrets
 import socket
@@ -26,8 +27,8 @@ class Address:
     Attributes:
         host: Address or name to listen on.
         port: Port to listen on; 0 takes a free one.
-        token: What clients must know; none on loopback.
-        names: Further names the server goes by.
+        token: What clients must know; `None` lets everybody in.
+        names: What the server goes by, beside `localhost` and numeric addresses.
     """
 
     host: str
@@ -101,11 +102,12 @@ def run_server(
 
 
 def listen(address: Address) -> socket.socket:
-    """Take the port, or raise `ConfigError`; clients may knock before the server is ready."""
+    """Take the port, or raise `ConfigError`; clients may connect before the server is ready."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # asyncio sends small answers at once only where the protocol is named
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name == "posix":  # elsewhere the option lets two servers share a port
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host, address.port))
     except (OSError, OverflowError) as error:
@@ -129,19 +131,16 @@ def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Lim
     import uvicorn
 
     from invint.serve.app import create_app
-    from invint.serve.guard import Access
-    from invint.serve.protocol import ImpatientProtocol
 
-    access = Access(address.names, address.token, cookie=f"invint-{address.port}")
     config = uvicorn.Config(
-        create_app(networks, access=access, limits=limits),
-        http=ImpatientProtocol.waiting(limits.upload_seconds),
+        create_app(networks, hosts=address.names, token=address.token, limits=limits),
+        http="h11",
         ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,  # addresses may hold the token
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=False,  # anybody could write them
         limit_concurrency=limits.connections,
         backlog=min(limits.connections, 512),
         timeout_keep_alive=math.ceil(limits.upload_seconds),  # longer than clients keep theirs

@@ -171,7 +171,7 @@ class ProcessGroup:
     """The processes of a run.
 
     Attributes:
-        rank: Number of this process; 0 writes all files.
+        rank: Index of this process; 0 writes all files.
         size: Number of processes.
     """
 
@@ -213,8 +213,8 @@ class ProcessGroup:
         """Return the network so that gradients are averaged over all processes."""
         if self.size == 1:
             return network
-        numbers = [device.index] if device.type == "cuda" else None
-        return DistributedDataParallel(network, device_ids=numbers)
+        devices = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(network, device_ids=devices)
 
 
 @contextmanager
@@ -270,15 +270,15 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if number in seen:  # torchrun sends a SIGTERM of its own after a Ctrl-C
+    def ask(signal_number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if signal_number in seen:  # torchrun sends a SIGTERM of its own after a Ctrl-C
             raise KeyboardInterrupt
-        seen.add(number)
+        seen.add(signal_number)
         asked.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked.is_set
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -18,9 +18,9 @@ class Scores:
     """How good logits are.
 
     Attributes:
-        error: Share of wrong answers.
+        error: Fraction of wrong answers.
         cross_entropy: Mean over the images.
-        per_class: Share of wrong answers for the images of each class; NaN where it has none.
+        per_class: Fraction of wrong answers for the images of each class; NaN where it has none.
         images: Number of images of each class.
     """
 

@@ -1,4 +1,4 @@
-"""The loop, and what it needs at hand: an optimizer, a meter, a way to stop."""
+"""The training loop: the loss with its penalties, an optimizer, a meter, steps."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ class Objective(nn.Module):
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, images: Float[Tensor, "b c h w"], labels: Int[Tensor, " b"]) -> Tensor:
-        """Return the terms of the loss and the share of wrong answers, as one tensor."""
+        """Return the terms of the loss and the fraction of wrong answers, as one tensor."""
         if self.compiled is None:
             logits, elastic = self.network(images), self.elastic_term(images)
         else:
@@ -159,7 +159,7 @@ class Meter:
         self.sums[-1] += images
 
     def read(self) -> dict[str, float]:
-        """Return the means and start anew; waits for the device."""
+        """Return the means and start over; waits for the device."""
         *sums, images = self.sums.tolist()
         self.sums.zero_()
         return {term: total / max(images, 1) for term, total in zip(TERMS, sums, strict=True)}
@@ -211,7 +211,7 @@ def fit(
     accumulate: int = 1,
     after_step: Callable[[int], bool] = _go_on,
 ) -> int:
-    """Train in place, and return the number of the next step.
+    """Train in place, and return the index of the next step.
 
     Args:
         objective: Takes images and labels to the terms of the loss, the loss first.

@@ -64,7 +64,7 @@ def train_run(
     """Train a recipe, or what is left of it, and return the store of the run.
 
     A complete run is not run again. Killed at any moment and called again, it ends in the same
-    weights: batches and random numbers are functions of the seed and the step.
+    weights: batches and random draws are functions of the seed and the step.
 
     Args:
         recipe: Every choice.
@@ -445,7 +445,7 @@ class Run:
         """Return everything that the rest of the run depends on.
 
         Raises:
-            RunError: A number of it is NaN or infinite.
+            RunError: A value in it is NaN or infinite.
         """
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         moments = optimizer_tensors(self.network, self.optimizer)

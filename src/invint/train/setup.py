@@ -1,4 +1,4 @@
-"""From a recipe to a card, a network and its data."""
+"""What a recipe means: its images, its network, seeds derived from its own."""
 
 import hashlib
 from dataclasses import dataclass
@@ -51,8 +51,9 @@ class RunData:
             validation = dataset.validation, torch.arange(len(dataset.validation))
         elif recipe.data.validation > 0:
             groups = None if train.groups is None else train.groups[chosen]
-            share = recipe.data.validation
-            kept, left = holdout(train.labels[chosen], share, seed, name=name, groups=groups)
+            kept, left = holdout(
+                train.labels[chosen], recipe.data.validation, seed, name=name, groups=groups
+            )
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
         normal = normalisation(train, chosen=chosen)
@@ -136,9 +137,9 @@ def make_card(
     )
 
 
-def derive_seed(*numbers: object) -> int:
+def derive_seed(*parts: object) -> int:
     """Return a seed that depends on all of these."""
-    text = " ".join(map(str, numbers))
+    text = " ".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 

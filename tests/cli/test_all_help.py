@@ -5,9 +5,11 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import typer
+from support.commands import Command
 
-from invint.cli import app
+from invint.cli import EXAMPLES, app
 
 HEAVY = ("matplotlib", "numpy", "scipy", "sklearn", "torch")
 ASK = """
@@ -41,3 +43,10 @@ def test_no_help_imports_a_heavy_library() -> None:
         assert helped, f"invint {' '.join(path)} --help printed no help"
         heavy = set(HEAVY) & set(modules)
         assert not heavy, f"invint {' '.join(path)} --help imports {heavy}"
+
+
+@pytest.mark.parametrize("name", [each.__name__ for each in EXAMPLES] + ["recipes"])
+def test_help_ends_with_examples(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert done.status == 0
+    assert done.out.count(f"invint {name}") >= 2

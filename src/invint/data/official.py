@@ -1,0 +1,496 @@
+"""The data sets of others: their official files, and how each is read.
+
+Also two sets made from such files: `digits`, which comes with scikit-learn and is always there, and
+Rotated MNIST made anew from MNIST. What the sets are called is in `registry`.
+
+Axes:  n image   c channel   h w pixel
+"""
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from einops import EinopsError, rearrange
+from torch import Tensor
+
+from invint.data.dataset import Dataset, Split
+from invint.data.download import Download, File
+from invint.errors import DataError
+from invint.ops.grids import rotate
+
+DIGIT_NAMES = tuple(map(str, range(10)))
+
+
+def _check_labels(labels: Tensor, first: int, path: Path) -> None:
+    """Raise `DataError` unless labels are ten classes counted from `first`."""
+    low, high = int(labels.min()), int(labels.max())
+    if low < first or high > first + 9:
+        raise DataError(f"{path}: expected labels from {first} to {first + 9}, got {low} to {high}")
+
+
+# MNIST: idx files, gzipped
+
+
+MNIST_COUNTS = (60_000, 10_000)
+MNIST_SIDE = 28
+MNIST_PLACES = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "http://yann.lecun.com/exdb/mnist/",
+)
+MNIST_FILES = tuple(
+    Download(file, tuple(place + file.name for place in MNIST_PLACES))
+    for file in (
+        File("train-images-idx3-ubyte.gz", 9912422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        File("train-labels-idx1-ubyte.gz", 28881, "d53e105ee54ea40749a09fcbcd1e9432"),
+        File("t10k-images-idx3-ubyte.gz", 1648877, "9fb629c4189551a2d022fa330f9573f3"),
+        File("t10k-labels-idx1-ubyte.gz", 4542, "ec29112dd5afa0611ce80d1b7f02629c"),
+    )
+)
+IDX_IMAGES, IDX_LABELS = 2051, 2049  # magic numbers
+
+
+def load_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Dataset:
+    """Read MNIST.
+
+    Args:
+        folder: Holds the four official files.
+        counts: Images to expect for training and for testing.
+    """
+    train, test = (
+        Split(
+            _read_idx_images(folder / f"{stem}-images-idx3-ubyte.gz", count),
+            _read_idx_labels(folder / f"{stem}-labels-idx1-ubyte.gz", count),
+        )
+        for stem, count in zip(("train", "t10k"), counts, strict=True)
+    )
+    return Dataset("mnist", train, test, DIGIT_NAMES)
+
+
+def _read_idx_images(path: Path, count: int) -> Tensor:
+    body = _read_idx(path, IDX_IMAGES, (count, MNIST_SIDE, MNIST_SIDE))
+    return rearrange(torch.from_numpy(body), "(n h w) -> n 1 h w", h=MNIST_SIDE, w=MNIST_SIDE)
+
+
+def _read_idx_labels(path: Path, count: int) -> Tensor:
+    labels = torch.from_numpy(_read_idx(path, IDX_LABELS, (count,)))
+    _check_labels(labels, 0, path)
+    return labels.long()
+
+
+def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Read a gzipped idx file: big-endian magic number and sizes, then bytes."""
+    header_size, body_size = 4 * (1 + len(shape)), int(np.prod(shape))
+    try:
+        with gzip.open(path) as file:
+            header = np.frombuffer(file.read(header_size), dtype=">i4")
+            _check_idx_header(path, tuple(header.tolist()), magic, shape)
+            content = file.read(body_size + 1)  # one more than expected shows a longer file
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cut off, or not gzipped ({error})") from error
+    if len(content) != body_size:
+        more = "more" if len(content) > body_size else f"{len(content):,}"
+        raise DataError(f"{path}: expected {body_size:,} bytes after the header, got {more}")
+    return np.frombuffer(bytearray(content), dtype=np.uint8)
+
+
+def _check_idx_header(
+    path: Path, header: tuple[int, ...], magic: int, shape: tuple[int, ...]
+) -> None:
+    if header[:1] != (magic,):
+        got = header[0] if header else "nothing"
+        raise DataError(f"{path}: expected an idx file with the magic number {magic}, got {got}")
+    if header[1:] != shape:
+        raise DataError(f"{path}: expected the sizes {shape}, got {header[1:]}")
+
+
+# Rotated MNIST: the official text files, or made anew from MNIST
+
+
+ROTATED_MNIST_COUNTS = (12_000, 50_000)
+AMAT_STEM = "mnist_all_rotation_normalized_float"
+AMAT_COLUMNS = MNIST_SIDE * MNIST_SIDE + 1  # the pixels and the label
+AMAT_LINES_READ = 500  # at once
+AMAT_CELL_BYTES = 32  # at most, with the blanks around a number
+ROTATED_MNIST_FILES = (
+    Download(
+        File("mnist_rotation_new.zip", md5="0f9a947ff3d30e95cd685462cbf3b847"),
+        ("http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip",),
+        members=(File(f"{AMAT_STEM}_train_valid.amat"), File(f"{AMAT_STEM}_test.amat")),
+    ),
+)
+REGENERATED_NOTE = "regenerated from MNIST"
+ROTATED_AT_ONCE = 1000  # images; in float64 they take eight times their size
+
+
+def load_rotated_mnist(folder: Path, *, counts: tuple[int, int] = ROTATED_MNIST_COUNTS) -> Dataset:
+    """Read the official files of Larochelle et al. (2007).
+
+    A line has the 784 pixels of an image, row by row, and its label. Pixels are n/256 before the
+    rotation, so that 256 times the value, rounded, restores bytes; what exceeds 255 becomes 255.
+
+    Args:
+        folder: Holds the two official files.
+        counts: Images to expect for training and for testing.
+    """
+    train, test = (
+        _read_amat(folder / f"{AMAT_STEM}_{split}.amat", count)
+        for split, count in zip(("train_valid", "test"), counts, strict=True)
+    )
+    return Dataset("rotmnist", train, test, DIGIT_NAMES)
+
+
+def _read_amat(path: Path, count: int) -> Split:
+    size = path.stat().st_size
+    if size > count * AMAT_COLUMNS * AMAT_CELL_BYTES:
+        raise DataError(f"{path}: expected {count:,} lines, got {size:,} bytes, far too many")
+    images = np.empty((count, MNIST_SIDE * MNIST_SIDE), dtype=np.uint8)
+    labels = np.empty(count, dtype=np.int64)
+    done = 0
+    for block in _amat_blocks(path):
+        if done + len(block) > count:
+            raise DataError(f"{path}: expected {count:,} lines, got more")
+        here = slice(done, done + len(block))
+        done += len(block)
+        pixels, labels[here] = block[:, :-1], block[:, -1]
+        if not (pixels.min() >= 0 and pixels.max() <= 1 and np.isin(block[:, -1], range(10)).all()):
+            raise DataError(
+                f"{path}: lines {here.start + 1} to {done} hold a pixel outside [0, 1] "
+                "or a label that is not a digit"
+            )
+        images[here] = np.minimum(np.rint(256 * pixels), 255)
+    if done != count:
+        raise DataError(f"{path}: expected {count:,} lines, got {done:,}")
+    squares = rearrange(torch.from_numpy(images), "n (h w) -> n 1 h w", h=MNIST_SIDE)
+    return Split(squares, torch.from_numpy(labels))
+
+
+def _amat_blocks(path: Path) -> Iterator[np.ndarray]:
+    """Yield the numbers of some lines at a time."""
+    first = 1
+    with path.open("rb") as file:
+        while lines := list(itertools.islice(file, AMAT_LINES_READ)):
+            try:
+                numbers = np.fromiter(map(float, b" ".join(lines).split()), dtype=np.float32)
+                block = rearrange(numbers, "(n k) -> n k", n=len(lines), k=AMAT_COLUMNS)
+            except (ValueError, EinopsError) as error:
+                last = first + len(lines) - 1
+                raise DataError(
+                    f"{path}: lines {first} to {last} are not {AMAT_COLUMNS} numbers each"
+                ) from error
+            yield block
+            first += len(lines)
+
+
+def regenerate_rotated_mnist(
+    folder: Path,
+    *,
+    counts: tuple[int, int] = ROTATED_MNIST_COUNTS,
+    mnist_counts: tuple[int, int] = MNIST_COUNTS,
+    seed: int = 0,
+) -> Dataset:
+    """Make a set like Rotated MNIST from MNIST: other images, other angles, same protocol.
+
+    All of MNIST is shuffled; the first images are for training, the next for testing, so that no
+    image is in both. Each is rotated about its centre by one angle, uniform in [0°, 360°), with
+    bilinear interpolation in float64 and zeros outside, and rounded to bytes.
+
+    Args:
+        folder: Holds the four files of MNIST.
+        counts: Images to make for training and for testing.
+        mnist_counts: Images MNIST has.
+        seed: Decides images and angles.
+    """
+    mnist = load_mnist(folder, counts=mnist_counts)
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.cat((mnist.train.images, mnist.test.images))
+    labels = torch.cat((mnist.train.labels, mnist.test.labels))
+    chosen = torch.randperm(len(images), generator=generator)[: sum(counts)]
+    angles = _random_angles(len(chosen), generator)
+    rotated = [
+        rotate_bytes(images[some], some_angles)
+        for some, some_angles in zip(
+            torch.split(chosen, ROTATED_AT_ONCE), torch.split(angles, ROTATED_AT_ONCE), strict=True
+        )
+    ]
+    made = Split(torch.cat(rotated), labels[chosen])
+    train, test = torch.split(torch.arange(len(made)), [*counts])
+    return Dataset(
+        "rotmnist-regenerated", made[train], made[test], DIGIT_NAMES, note=REGENERATED_NOTE
+    )
+
+
+def rotate_bytes(
+    images: Tensor,
+    angles: Tensor,
+    *,
+    mode: str = "bilinear",
+    side: int | None = None,
+    zoom: float = 1.0,
+) -> Tensor:
+    """Rotate images of bytes into images of bytes; the arguments are those of `rotate`.
+
+    The work is done in float64, so that rounding to bytes gives the same everywhere.
+    """
+    rotated = rotate(images.double(), angles, mode=mode, side=side, zoom=zoom)
+    return rotated.round().clamp(0, 255).byte()
+
+
+def _random_angles(count: int, generator: torch.Generator) -> Tensor:
+    return 2 * torch.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+
+
+# scikit-learn's digits, enlarged and rotated
+
+
+DIGITS_SIDE, DIGITS_ZOOM, DIGITS_TRAIN = 20, 2.0, 1000
+
+
+def load_digits(*, seed: int = 0) -> Dataset:
+    """Make the embedded data set of 1,797 real digits; nothing is downloaded.
+
+    Each 8×8 image becomes 16×16 pixels in the middle of 20×20 and is rotated about the centre by
+    one angle, uniform in [0°, 360°), in a single bicubic interpolation. 1,000 images are for
+    training and 797 for testing, with the class ratios of the whole.
+
+    Args:
+        seed: Decides angles and split; figures are for the default.
+    """
+    from sklearn.datasets import load_digits as scikit_digits
+
+    source = scikit_digits()
+    small = torch.from_numpy(source.images)[:, None]
+    labels = torch.from_numpy(source.target).long()
+    generator = torch.Generator().manual_seed(seed)
+    angles = _random_angles(len(labels), generator)
+    small_bytes = (small * 255 / 16).round().byte()
+    images = rotate_bytes(small_bytes, angles, mode="bicubic", side=DIGITS_SIDE, zoom=DIGITS_ZOOM)
+    train = _stratified(labels, DIGITS_TRAIN, generator)
+    held_out = torch.ones(len(labels), dtype=torch.bool)
+    held_out[train] = False
+    digits = Split(images, labels)
+    return Dataset("digits", digits[train], digits[held_out.nonzero()[:, 0]], DIGIT_NAMES)
+
+
+def _stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw `count` images with the class ratios of all; sorted."""
+    sizes = torch.bincount(labels)
+    exact = sizes * (count / len(labels))
+    quotas = exact.floor().long()
+    rest = torch.argsort(exact - quotas, descending=True, stable=True)[: count - int(quotas.sum())]
+    quotas[rest] += 1
+    drawn = []
+    for label, quota in enumerate(quotas.tolist()):
+        members = (labels == label).nonzero()[:, 0]
+        drawn.append(members[torch.randperm(len(members), generator=generator)[:quota]])
+    return torch.cat(drawn).sort().values
+
+
+# SVHN: cropped digits in MATLAB files
+
+
+SVHN_COUNTS = (73_257, 26_032)
+SVHN_PLACE = "http://ufldl.stanford.edu/housenumbers/"
+SVHN_TRAIN = File("train_32x32.mat", 182040794, "e26dedcc434d2e4c54c9b2d4a06d8373")
+SVHN_TEST = File("test_32x32.mat", 64275384, "eb5a983be6a315427106f1b164d9cef3")
+SVHN_FILES = tuple(Download(file, (SVHN_PLACE + file.name,)) for file in (SVHN_TRAIN, SVHN_TEST))
+SVHN_IMAGE = (32, 32, 3)
+RECROPPED_FILES = tuple(Download(File(file.name)) for file in (SVHN_TRAIN, SVHN_TEST))
+RECROPPED_NOTE = "SVHN, re-cropped"
+
+
+def load_svhn(folder: Path, *, counts: tuple[int, int] = SVHN_COUNTS) -> Dataset:
+    """Read the official crops, format 2: 32×32, without the additional images.
+
+    Args:
+        folder: Holds `train_32x32.mat` and `test_32x32.mat`.
+        counts: Images to expect for training and for testing.
+    """
+    train = _read_mat(folder / SVHN_TRAIN.name, counts[0])
+    test = _read_mat(folder / SVHN_TEST.name, counts[1])
+    return Dataset("svhn", train, test, DIGIT_NAMES)
+
+
+def load_recropped_svhn(folder: Path) -> Dataset:
+    """Read crops in the official layout that are not the official ones; any number of them."""
+    train = _read_mat(folder / SVHN_TRAIN.name, None)
+    test = _read_mat(folder / SVHN_TEST.name, None)
+    return Dataset("svhn-recropped", train, test, DIGIT_NAMES, note=RECROPPED_NOTE)
+
+
+def _read_mat(path: Path, count: int | None) -> Split:
+    """Read `X` (32, 32, 3, n) and `y` (n, 1) with 10 for the digit 0."""
+    from scipy.io import loadmat, whosmat
+
+    _check_mat_header(path)
+    try:
+        variables = {name: (shape, kind) for name, shape, kind in whosmat(path)}
+        images = _check_mat_variables(path, variables, count)
+        content = loadmat(path, variable_names=["X", "y"])
+        pixels, marks = torch.from_numpy(content["X"]), torch.from_numpy(content["y"]).long()
+    except DataError:
+        raise
+    except Exception as error:  # the reader raises whatever damaged bytes lead it to
+        raise DataError(f"{path}: damaged: {error}") from error
+    labels = rearrange(marks, "n 1 -> n")
+    _check_labels(labels, 1, path)
+    if len(labels) != images:
+        raise DataError(f"{path}: {images:,} images, but {len(labels):,} labels")
+    return Split(rearrange(pixels, "h w c n -> n c h w").contiguous(), labels % 10)
+
+
+def _check_mat_header(path: Path) -> None:
+    with path.open("rb") as file:
+        header = file.read(128)
+    if not header.startswith(b"MATLAB 5.0 MAT-file") or len(header) < 128:
+        raise DataError(f"{path}: expected a MATLAB 5.0 file, got one that begins {header[:10]!r}")
+
+
+def _check_mat_variables(
+    path: Path, variables: dict[str, tuple[tuple[int, ...], str]], count: int | None
+) -> int:
+    """Check names, types and sizes before anything is read; return the number of images."""
+    if not {"X", "y"} <= set(variables):
+        found = ", ".join(variables) or "none"
+        raise DataError(f"{path}: expected the variables X and y, got {found}")
+    (shape, kind), (label_shape, _) = variables["X"], variables["y"]
+    if kind != "uint8" or shape[:-1] != SVHN_IMAGE or len(shape) != 4:
+        raise DataError(f"{path}: expected X of uint8, 32 x 32 x 3 x n, got {kind} {shape}")
+    if label_shape != (shape[-1], 1):
+        raise DataError(f"{path}: expected y of size {(shape[-1], 1)}, got {label_shape}")
+    if shape[-1] == 0 or (count is not None and shape[-1] != count):
+        expected = "some" if count is None else f"{count:,}"
+        raise DataError(f"{path}: expected {expected} images, got {shape[-1]:,}")
+    return shape[-1]
+
+
+# CIFAR-10: the binary version, which needs no unpickling
+
+
+CIFAR10_NAMES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+CIFAR10_FOLDER = "cifar-10-batches-bin"  # in the archive
+CIFAR10_PER_FILE = 10_000
+CIFAR10_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then 1,024 red, 1,024 green, 1,024 blue
+CIFAR10_BYTES = CIFAR10_PER_FILE * CIFAR10_RECORD
+CIFAR10_FILES = (
+    Download(
+        File("cifar-10-binary.tar.gz", 170052171, "c32a1d4ab5d03f1284b67883e8d87530"),
+        ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+        members=(
+            File("data_batch_1.bin", CIFAR10_BYTES, "5dd7e06a14cb22eb9f671a540d1b7c25"),
+            File("data_batch_2.bin", CIFAR10_BYTES, "5ea93a67294ea407fff1d09f752e9692"),
+            File("data_batch_3.bin", CIFAR10_BYTES, "942cd6a4bcdd0dd3c604fbe906cb4421"),
+            File("data_batch_4.bin", CIFAR10_BYTES, "ae636b3ba5c66a11e91e8cb52e771fcb"),
+            File("data_batch_5.bin", CIFAR10_BYTES, "53f37980c15c3d472c316c40844f3f0d"),
+            File("test_batch.bin", CIFAR10_BYTES, "803d5f7f4d78ea53de84dbe85f74fb6d"),
+        ),
+        inside=CIFAR10_FOLDER,
+    ),
+)
+
+
+def load_cifar10(folder: Path, *, per_file: int = CIFAR10_PER_FILE) -> Dataset:
+    """Read the six official binary files.
+
+    Args:
+        folder: Holds them, or the folder `cifar-10-batches-bin` with them.
+        per_file: Images to expect in each.
+    """
+    home = folder if (folder / "test_batch.bin").is_file() else folder / CIFAR10_FOLDER
+    batches = [_read_cifar10(home / f"data_batch_{index}.bin", per_file) for index in range(1, 6)]
+    train = Split(
+        torch.cat([batch.images for batch in batches]),
+        torch.cat([batch.labels for batch in batches]),
+    )
+    test = _read_cifar10(home / "test_batch.bin", per_file)
+    return Dataset("cifar10", train, test, CIFAR10_NAMES)
+
+
+def _read_cifar10(path: Path, count: int) -> Split:
+    size = path.stat().st_size
+    if size != count * CIFAR10_RECORD:
+        raise DataError(
+            f"{path}: expected {count:,} records of {CIFAR10_RECORD:,} bytes, got {size:,} bytes"
+        )
+    records = torch.from_numpy(np.fromfile(path, dtype=np.uint8))
+    records = rearrange(records, "(n k) -> n k", k=CIFAR10_RECORD)
+    labels = records[:, 0].long()
+    _check_labels(labels, 0, path)
+    images = rearrange(records[:, 1:], "n (c h w) -> n c h w", c=3, h=32)
+    return Split(images.contiguous(), labels)
+
+
+# STL-10: binary files; the unlabelled images are left aside
+
+
+STL10_COUNTS = (5_000, 8_000)
+STL10_NAMES = (
+    *("airplane", "bird", "car", "cat", "deer"),
+    *("dog", "horse", "monkey", "ship", "truck"),
+)
+STL10_FOLDER = "stl10_binary"  # in the archive
+STL10_SIDE = 96
+STL10_IMAGE = 3 * STL10_SIDE * STL10_SIDE  # bytes
+STL10_FILES = (
+    Download(
+        File("stl10_binary.tar.gz", 2640397119, "91f7769df0f17e558f3565bffb0c7dfb"),
+        ("http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",),
+        members=(
+            File("train_X.bin", 5_000 * STL10_IMAGE, "918c2871b30a85fa023e0c44e0bee87f"),
+            File("train_y.bin", 5_000, "5a34089d4802c674881badbb80307741"),
+            File("test_X.bin", 8_000 * STL10_IMAGE, "7f263ba9f9e0b06b93213547f721ac82"),
+            File("test_y.bin", 8_000, "36f9794fa4beb8a2c72628de14fa638e"),
+            File("class_names.txt"),
+        ),
+        inside=STL10_FOLDER,
+    ),
+)
+
+
+def load_stl10(folder: Path, *, counts: tuple[int, int] = STL10_COUNTS) -> Dataset:
+    """Read the labelled images.
+
+    Args:
+        folder: Holds the official files, or the folder `stl10_binary` with them.
+        counts: Images to expect for training and for testing.
+    """
+    home = folder if (folder / "test_X.bin").is_file() else folder / STL10_FOLDER
+    _check_stl10_names(home / "class_names.txt")
+    train, test = (
+        _read_stl10(home, split, count)
+        for split, count in zip(("train", "test"), counts, strict=True)
+    )
+    return Dataset("stl10", train, test, STL10_NAMES)
+
+
+def _check_stl10_names(path: Path) -> None:
+    with path.open(errors="replace") as file:
+        found = tuple(file.read(200).split())
+    if found != STL10_NAMES:
+        raise DataError(
+            f"{path}: expected the classes {' '.join(STL10_NAMES)}, got {' '.join(found)}"
+        )
+
+
+def _read_stl10(home: Path, split: str, count: int) -> Split:
+    """Read images stored channel by channel, each column by column, and labels from 1."""
+    pixels = _read_bytes(home / f"{split}_X.bin", count * STL10_IMAGE)
+    labels = _read_bytes(home / f"{split}_y.bin", count).long()
+    _check_labels(labels, 1, home / f"{split}_y.bin")
+    images = rearrange(pixels, "(n c w h) -> n c h w", c=3, h=STL10_SIDE, w=STL10_SIDE)
+    return Split(images.contiguous(), labels - 1)
+
+
+def _read_bytes(path: Path, size: int) -> Tensor:
+    found = path.stat().st_size
+    if found != size:
+        raise DataError(f"{path}: expected {size:,} bytes, got {found:,}")
+    return torch.from_numpy(np.fromfile(path, dtype=np.uint8))

@@ -16,8 +16,7 @@ from typing import Any
 
 from record import write_record
 
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.train import Execution, train_run
 
 RUNS = Path("build/schedules")

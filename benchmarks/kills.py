@@ -28,8 +28,7 @@ from record import write_record
 from safetensors.torch import load_file
 
 from invint.data.registry import load_dataset
-from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import Recipe, changed, find_recipe
 from invint.train import Execution, train_run
 from invint.train import run as training
 from invint.train.store import read_checkpoint

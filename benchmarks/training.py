@@ -17,8 +17,7 @@ import torch
 from record import write_record
 from timing import DEVICE
 
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.train import Execution
 from invint.train.device import ProcessGroup
 from invint.train.run import Run

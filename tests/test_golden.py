@@ -29,8 +29,7 @@ from invint.cli import main
 from invint.data import load_dataset
 from invint.data.batches import Batches, normalisation
 from invint.export import load_model
-from invint.recipes import RECIPES, find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import RECIPES, changed, find_recipe
 from invint.train import Callback, Execution, train_run
 from invint.version import __version__
 

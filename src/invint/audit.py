@@ -4,8 +4,8 @@ import copy
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from invint.errors import ConfigError, ShapeError, check_axes, require_extra
-from invint.files import write_atomically, write_figure
+from invint.files import write_atomically
+from invint.nn.modes import evaluating
 from invint.ops.grids import inscribed_disc, permute_grid, rotate
 
 BORDERS = {
@@ -121,54 +122,6 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 def _markdown(rows: list[list[str]]) -> list[str]:
     head, *body = (f"| {' | '.join(row)} |" for row in rows)
     return [head, f"|{' ---: |' * len(rows[0])}", *body]
-
-
-BLUE, ORANGE = "#2563a8", "#c2571a"
-
-
-def draw_turns(turns: Sequence[Turn], title: str, path: Path) -> None:
-    """Draw drift, and accuracy if known; dots mark the turns that permute pixels."""
-    from matplotlib import figure as figures  # slow to import
-
-    known = turns[0].accuracy is not None
-    figure = figures.Figure(figsize=(5.2 * (1 + known), 5.6), layout="constrained")
-    figure.suptitle(title)
-    drift = figure.add_subplot(1, 1 + known, 1, projection="polar")
-    _trace(drift, turns, lambda turn: turn.max_drift, "largest", "-")
-    _trace(drift, turns, lambda turn: turn.mean_drift, "mean", ":")
-    drift.set_title("drift of the logits")
-    _finish(drift)
-    if known:
-        accuracy = figure.add_subplot(1, 2, 2, projection="polar")
-        _trace(accuracy, turns, lambda turn: turn.accuracy or 0.0, "accuracy", "-")
-        accuracy.set(title="accuracy", ylim=(0, 1))
-        _finish(accuracy)
-    write_figure(figure, path, dpi=110)
-
-
-def _trace(
-    panel: Any, turns: Sequence[Turn], value: Callable[[Turn], float], label: str, style: str
-) -> None:
-    for mirrored, colour in ((False, BLUE), (True, ORANGE)):
-        drawn = [turn for turn in turns if turn.mirrored == mirrored]
-        if not drawn:
-            continue
-        name = f"{label}, mirrored" if mirrored else label
-        angles = [math.radians(turn.angle) for turn in drawn]
-        values = [value(turn) if value(turn) < math.inf else math.nan for turn in drawn]
-        closed = [[*angles, angles[0]], [*values, values[0]]]
-        panel.plot(*closed, style, color=colour, label=name)
-        exact = [(a, v) for a, v, turn in zip(angles, values, drawn, strict=True) if turn.exact]
-        if exact:
-            panel.plot(*zip(*exact, strict=True), "o", color=colour, ms=4)
-
-
-def _finish(panel: Any) -> None:
-    panel.set_rmin(0)
-    panel.set_yticks(panel.get_yticks()[1::2])
-    panel.set_rlabel_position(0)
-    panel.tick_params(axis="y", labelsize=8, labelcolor="#6b7280")
-    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
 
 
 FORMAT = 1  # of the JSON files
@@ -311,8 +264,9 @@ class Audit:
         """
         if Path(path).suffix not in (".png", ".svg", ".pdf"):
             raise ConfigError(f"Audit.draw: expected a .png, .svg or .pdf file, got {str(path)!r}")
-        title = f"{self.name}, {self.precision}, border {self.border}"
-        draw_turns(self.turns, title, Path(path))
+        from invint.figures.circles import draw_audit  # knows audits, and brings matplotlib
+
+        draw_audit(self, Path(path))
 
 
 Model = Callable[[Tensor], Tensor] | str | os.PathLike[str]
@@ -387,20 +341,6 @@ def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
     return Subject(path.name, f"{_name(dtype)} in onnxruntime", run)
 
 
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """Put a module in evaluation mode, and afterwards each of its parts in the mode it was in."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    try:
-        for module in modules:
-            module.training = False
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
-
-
 def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
     fits = len(shape) == 4 and all(
         not isinstance(wanted, int) or wanted == length
@@ -471,7 +411,7 @@ def audit_model(
             _check_logits(part, len(batch))
         return torch.cat([part.detach().cpu().double() for part in parts])
 
-    with evaluating(model):
+    with evaluating(model) if isinstance(model, nn.Module) else nullcontext():
         still = logits(0.0, False)
         _check_reference(still, labels)
         turns = tuple(

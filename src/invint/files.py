@@ -1,12 +1,10 @@
 """Files that are either whole or not there, and locks on them between processes."""
 
 import contextlib
-import io
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -34,13 +32,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         draft.unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
-
-
-def write_figure(figure: Any, path: Path, *, dpi: int) -> None:
-    """Write a figure of matplotlib, whole or not at all, as the suffix says."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix[1:], dpi=dpi)
-    write_atomically(path, picture.getvalue())
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def test_recipes_are_listed_and_shown() -> None:
         ("train digits/cn", "no recipe 'digits/cn'; did you mean 'digits/cnn'? `invint recipes`"),
         (
             "train --set train.speed=3",
-            "--set train.speed=3: no value 'train.speed'; train has ['ep",
+            "no value 'train.speed'; train has epochs, batch_size",
         ),
         (
             "train --data didgits",
@@ -97,7 +97,8 @@ def test_recipes_are_listed_and_shown() -> None:
             "selection 'magnitude' needs the head 'monomials', got 'max'",
         ),
         (
-            "train digits/monomials-magnitude-catalog --set selection.start=2",
+            "train digits/monomials-magnitude-catalog --set selection.start=2 "
+            "--set selection.steps=[[1,1]]",
             "a catalog of 3 factors with distances up to 2 needs 3 monomials, got 2; start with",
         ),
         (

@@ -18,6 +18,7 @@ from typing import Any
 
 import test_golden as golden
 import torch
+from invint.recipes.changes import changed
 from invint.run import Execution, Watch, train_run
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -27,7 +28,6 @@ from invint import InvariantClassifier, create_model
 from invint.data import load_dataset
 from invint.export import ModelCard, export_model, load_model
 from invint.recipes import RECIPES, find_recipe
-from invint.recipes.changes import changed
 from invint.version import __version__
 
 HERE = Path(__file__).parent

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from typer.testing import CliRunner
 from invint import ConfigError, create_model
 from invint.cli.show import monomials as command
 from invint.errors import DataError, RunError
+from invint.figures.selections import selection_figure
 from invint.nn import Monomials
 from invint.selection import best, prune, selection_event
-from invint.selection.figures import selection_figure
 from invint.selection.history import chance_overlap, overlap, rank_correlation
 from invint.selection.pruning import find_monomials
 from invint.train.store import RunStore
@@ -164,8 +165,6 @@ def test_overlap_counts_combinations_regardless_of_order() -> None:
 
 @pytest.mark.slow
 def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
-    from scipy.stats import spearmanr
-
     for seed in (0, 1):
         write_run(tmp_path / str(seed), seed)
     first, second = (RunStore(tmp_path / str(seed)).history() for seed in (0, 1))
@@ -176,10 +175,19 @@ def test_rank_correlation_is_spearmans(tmp_path: Path) -> None:
             table.setdefault(tuple(sorted(row)), []).append(score)
         tables.append({key: sum(values) / len(values) for key, values in table.items()})
     common = [key for key in tables[0] if key in tables[1]]
-    expected = spearmanr(*([table[key] for key in common] for table in tables)).statistic
+    ranks = [sorted(common, key=table.__getitem__).index for table in tables]
+    squares = sum((ranks[0](key) - ranks[1](key)) ** 2 for key in common)
+    expected = 1 - 6 * squares / (len(common) * (len(common) ** 2 - 1))  # there are no ties
     assert rank_correlation(first, second) == pytest.approx(expected)
     assert rank_correlation(first, first) == pytest.approx(1)
     assert 0 < chance_overlap(first, second) < 1
+
+
+def test_equal_scores_have_no_rank_correlation(tmp_path: Path) -> None:
+    write_run(tmp_path / "0")
+    history = RunStore(tmp_path / "0").history()
+    step = replace(history.steps[0], scores=(0.5,) * len(history.start))
+    assert rank_correlation(history, replace(history, steps=(step,))) is None
 
 
 @pytest.mark.slow

@@ -183,12 +183,12 @@ def test_pruning_works_on_a_gpu(make_network: MakeNetwork, batches: Batches) -> 
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ([], r"expected numbers of monomials, each once, got \[\]"),
+        ([], r"expected indices of monomials, each once, got \[\]"),
         ([1, 1], r"each once, got \[1, 1\]"),
         ([6], "there is no monomial 6; the last one is 5"),
     ],
 )
-def test_wrong_numbers_are_refused(
+def test_wrong_indices_are_refused(
     make_network: MakeNetwork, keep: list[int], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -208,14 +208,16 @@ def test_what_stands_between_must_keep_features_apart(make_network: MakeNetwork)
         prune(network, None, KEEP)
 
 
-def test_an_optimizer_whose_memory_cannot_follow_changes_nothing(
+def test_an_optimizer_whose_state_cannot_follow_changes_nothing(
     make_network: MakeNetwork, batches: Batches
 ) -> None:
     network = make_network()
     optimizer = torch.optim.Adafactor(network.parameters())
     step(network, optimizer, batches)
     before = copy.deepcopy(network.state_dict())
-    with pytest.raises(ConfigError, match=r"remembers 'row_var' of shape .* use Adam or SGD"):
+    with pytest.raises(
+        ConfigError, match=r"the optimizer has 'row_var' of shape .* use Adam or SGD"
+    ):
         prune(network, optimizer, KEEP)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
 

@@ -161,5 +161,5 @@ def test_wrong_calls_are_explained(make_network: MakeNetwork, batches: Batches) 
         connectivity(network, batches, cross_entropy, statistics="own")
     with pytest.raises(ConfigError, match="cannot keep 3 of 2 monomials"):
         best(torch.zeros(2), 3)
-    with pytest.raises(RunError, match="a score is not a number"):
+    with pytest.raises(RunError, match="a score is NaN"):
         best(torch.tensor([1.0, torch.nan]), 1)

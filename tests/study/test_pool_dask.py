@@ -15,7 +15,7 @@ import pytest
 from support.tiny_runs import tiny, weights, workspace_in
 
 from invint.errors import ConfigError
-from invint.recipes.changes import changed
+from invint.recipes import changed
 from invint.study import pool
 from invint.study.grid import Cell
 from invint.study.pool import InProcess, Note, Outcome, Workspace, completed, executor_for

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -90,7 +88,7 @@ def test_a_network_without_hidden_layer_keeps_to_that() -> None:
 
 def test_a_recipes_own_values_widen_its_space() -> None:
     recipe = find_recipe("digits/local-ws")
-    odd = replace(recipe, train=replace(recipe.train, lr=0.2, batch_size=48))
+    odd = recipe.replace(train={"lr": 0.2, "batch_size": 48})
     space = {each.path: each for each in search_space(odd)}
     assert space["train.lr"] == Range("train.lr", 3e-5, 0.2, log=True)
     assert space["train.batch_size"] == Choice("train.batch_size", (32, 48, 64, 128))
@@ -119,13 +117,13 @@ def test_values_are_rounded_to_what_one_would_write(
 
 def test_milestones_by_adam_are_refused_with_what_to_do() -> None:
     recipe = find_recipe("digits/local-ws")
-    odd = replace(recipe, train=replace(recipe.train, decay="milestones"))
+    odd = recipe.replace(train={"decay": "milestones"})
     with pytest.raises(ConfigError, match=r"milestones; choose --set train.decay=exponential"):
         search_space(odd)
 
 
 def test_an_unknown_network_is_named() -> None:
     recipe = find_recipe("digits/local-ws")
-    odd = replace(recipe, model=replace(recipe.model, name="sfcn"))
+    odd = recipe.replace(model={"name": "sfcn"})
     with pytest.raises(ConfigError, match="no network 'sfcn'"):
         search_space(odd)

@@ -9,7 +9,7 @@ import pytest
 
 from invint.errors import ConfigError, Interrupted, RunError
 from invint.recipes import Recipe, find_recipe
-from invint.recipes.files import read_recipe, write_recipe
+from invint.recipes.registry import read_recipe, write_recipe
 from invint.study.journal import Trial
 from invint.study.pool import Workspace
 from invint.study.search import Configuration, search_space
@@ -117,7 +117,7 @@ def test_a_run_without_validation_error_is_named(tmp_path: Path) -> None:
 
 def test_folders_of_tunings_differ_with_all_that_proposals_depend_on(tmp_path: Path) -> None:
     recipe = find_recipe("digits/cnn")
-    other = replace(recipe, data=replace(recipe.data, size=100))
+    other = recipe.replace(data={"size": 100})
     space = search_space(recipe)
     tuning = Tuning(
         recipe=recipe, space=space, seed=0, scales=(0.1, 1.0), workspace=Workspace(runs=tmp_path)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import Recipe, changed, find_recipe
 from invint.train import Callback, Execution, train_run
 from invint.train.store import RunStore
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.study.grid import Cell
 from invint.study.pool import Workspace
 from invint.train import Execution

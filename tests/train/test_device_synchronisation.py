@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.train import Execution
 from invint.train.device import ProcessGroup
 from invint.train.loop import fit

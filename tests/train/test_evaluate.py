@@ -32,6 +32,14 @@ def test_evaluation_leaves_the_network_as_it_was() -> None:
         assert torch.equal(value, before[key])
 
 
+def test_evaluation_leaves_frozen_parts_in_evaluation_mode() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    network[1].eval()  # frozen: its statistics must not change while the rest is trained
+    logits_of(network, [(torch.randn(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64))])
+    assert [module.training for module in network] == [True, False, True]
+    assert network.training
+
+
 def test_evaluation_puts_the_mode_back_when_it_fails() -> None:
     network = nn.Linear(4, 2)
     with pytest.raises(RuntimeError):

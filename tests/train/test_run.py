@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 from invint.data.registry import load_dataset
 from invint.errors import ConfigError, DataError, Interrupted, RunError
 from invint.export import load_model
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.train import Execution, train_run
 from invint.train.setup import class_weights
 

@@ -212,8 +212,7 @@ def test_killed_runs_end_in_the_bits_of_undisturbed_ones() -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.train import Execution, Callback, train_run, run as training
 
 class Killing(Callback):

@@ -6,8 +6,7 @@ import pytest
 from support.pictures import write_noise
 
 from invint.errors import ConfigError
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
+from invint.recipes import changed, find_recipe
 from invint.recipes.recipe import DataChoice
 from invint.train.setup import RunData
 

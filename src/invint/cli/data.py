@@ -159,9 +159,12 @@ def show(  # noqa: PLR0913
     test_share: TestShare = None,
 ) -> None:
     """Write a contact sheet of training images with their labels."""
-    from invint.data.contact_sheet import contact_sheet, save_sheet
     from invint.data.registry import load_dataset
+    from invint.figures.sheets import contact_sheet
+    from invint.figures.style import check_suffix, save_figure
 
+    if out is not None:
+        check_suffix(out)  # before the work, not after it
     options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
     with Counting() as progress:
         dataset = load_dataset(name, data_dir or context.obj, **options, progress=progress)
@@ -172,7 +175,7 @@ def show(  # noqa: PLR0913
     names = [dataset.class_names[label] for label in labels.tolist()]
     stem = "-".join((dataset.name, *steps)).replace(":", "-").replace("/", "-")
     path = out or Path(f"{stem}.png")
-    save_sheet(contact_sheet(images, names, title=title), path)
+    save_figure(contact_sheet(images, names, title=title), path)
     say(str(path))
 
 

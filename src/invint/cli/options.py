@@ -111,8 +111,7 @@ def chosen_recipe(
     assignments: list[str] | None = None,
 ) -> "Recipe":
     """Return a recipe with the changes that the options of a command make."""
-    from invint.recipes import find_recipe
-    from invint.recipes.changes import changed
+    from invint.recipes import changed, find_recipe
 
     given = {"data.size": size, "data.name": data, "train.scale": scale}
     changes = [f"{path}={value}" for path, value in given.items() if value is not None]

@@ -1,12 +1,13 @@
 """`invint recipes`: list them, show one with the source of each number."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from invint.cli.console import say, show_table
-from invint.recipes import RECIPES, Recipe, find_recipe
-from invint.recipes.changes import changed
+
+if TYPE_CHECKING:
+    from invint.recipes import Recipe
 
 recipes_app = typer.Typer(
     help="List recipes, or show one with the source of each number.",
@@ -19,7 +20,9 @@ recipes_app = typer.Typer(
 def recipes(context: typer.Context) -> None:
     """List all recipes."""
     if context.invoked_subcommand is None:
-        rows = [(name, find_recipe(name).about) for name in RECIPES]
+        from invint.recipes import RECIPES
+
+        rows = [(name, recipe.about) for name, recipe in RECIPES.items()]
         show_table(("recipe", "about"), rows, wrap=("about",))
 
 
@@ -31,6 +34,8 @@ def show(
     ] = None,
 ) -> None:
     """Show every value of a recipe, and where it comes from."""
+    from invint.recipes import changed, find_recipe
+
     recipe = changed(find_recipe(name), assignments or [])
     say(f"{recipe.name}  {recipe.about}  (hash {recipe.hash})", bold=recipe.name)
     sources = list(dict.fromkeys(recipe.source.values()))
@@ -40,21 +45,21 @@ def show(
         say(f" [{number}]  {source}")
 
 
-def _rows(recipe: Recipe, sources: list[str]) -> list[tuple[str, str, str]]:
-    parts: dict[str, Any] = recipe.choices
+def _rows(recipe: "Recipe", sources: list[str]) -> list[tuple[str, str, str]]:
+    from invint.recipes import recipe_fields
+
     rows = []
-    for part, choices in parts.items():
-        for key, value in choices.items():
-            path = f"{part}.{key}"
-            source = recipe.source.get(path)
-            number = "" if source is None else f"[{sources.index(source) + 1}]"
-            rows.append((path, _shown(path, value), number))
+    for field in recipe_fields():
+        source = recipe.source.get(field.path)
+        number = "" if source is None else f"[{sources.index(source) + 1}]"
+        rows.append((field.path, _shown(field.path, field.of(recipe)), number))
     return rows
 
 
 def _shown(path: str, value: Any) -> str:
     if value is None:
         return "all" if path == "data.size" else "network's own"
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, tuple):
+        shown = [f"({_shown(path, each)})" if isinstance(each, tuple) else each for each in value]
+        return ", ".join(_shown(path, each) for each in shown) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

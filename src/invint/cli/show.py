@@ -96,7 +96,8 @@ def monomials(
 
     Of several runs it also shows how far they agree, beside what chance alone would give.
     """
-    from invint.selection.figures import check_suffix, save_figure, selection_figure
+    from invint.figures.selections import selection_figure
+    from invint.figures.style import check_suffix, save_figure
     from invint.train.store import RunStore
 
     if out is not None:

@@ -313,7 +313,7 @@ def _test_data(
 
     choice = RunStore(Path(source)).data_choice if data is None else DataChoice(name=data)
     if data is not None and data.startswith("folder:"):
-        choice = replace(choice, side=model.card.image_size[0])
-    dataset = loaded(replace(choice, skip_bad=skip_bad or choice.skip_bad), data_dir)
+        choice = choice.replace(side=model.card.image_size[0])
+    dataset = loaded(choice.replace(skip_bad=skip_bad or choice.skip_bad), data_dir)
     check_fit(model, dataset, source)
     return dataset

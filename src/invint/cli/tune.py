@@ -81,11 +81,13 @@ def tune(  # noqa: PLR0913
     The objective is the validation error on a fifth of the training images, never the test error.
     The same command with a larger budget resumes; finished trials are not repeated.
     """
+    from invint.figures.style import save_figure
+    from invint.figures.trials import tuning_figure
     from invint.recipes import RECIPES
-    from invint.recipes.files import write_recipe
+    from invint.recipes.registry import write_recipe
     from invint.study.pool import Workspace, threads_each
     from invint.study.search import check_scales, round_of_brackets, search_space
-    from invint.study.tune import TITLES, Budget, Tuning, tuned_recipe, write_outcome
+    from invint.study.tune import TITLES, Budget, Tuning, tuned_recipe, write_trials
     from invint.train import Execution
 
     chosen = chosen_recipe(recipe, size=size, data=data, assignments=assignments)
@@ -114,8 +116,11 @@ def tune(  # noqa: PLR0913
     with tuning.store.locked():
         ended = search(tuning, budget, workers, compare=compare is not None)
         own = tuning.evaluate({}, max_scale) if reference else None
-        error = None if own is None else own.error
-        files = write_outcome(tuning.store.path, ended, tuning.space, error)
+        figure = tuning_figure(ended, tuning.space, None if own is None else own.error)
+        files = [tuning.store.path / "tuning.png", tuning.store.path / "tuning.svg"]
+        for file in files:
+            save_figure(figure, file)
+        files.insert(0, write_trials(tuning.store.path, ended, tuning.space))
     method, best = show_outcome(ended, own, max_scale)
     found = tuned_recipe(chosen, best, TITLES[method], len(ended[method]))
     write_recipe(found, path, base=recipe if recipe in RECIPES else str(Path(recipe).resolve()))

@@ -21,8 +21,7 @@ from invint.files import write_atomically
 from invint.fit.advice import NAMES, Findings, advise, counted, findings_of, summaries_of
 from invint.fit.plan import SIDES, VALIDATION, Plan, candidate_sides, make_plan, recipes, stopwatch
 from invint.recipes.recipe import DataChoice, Recipe
-from invint.report import write_report
-from invint.report.networks import measure_turns, store_of
+from invint.report import measure_turns, store_of, write_report
 from invint.study.records import RunRecord, read_run
 from invint.train import Callback, Execution, train_run
 from invint.train.setup import load_data

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from invint.errors import ConfigError
 from invint.models.registry import create_model
-from invint.recipes.digits import cnn, local_ws, pooling
-from invint.recipes.recipe import DataChoice, Recipe
+from invint.recipes import Recipe, find_recipe
+from invint.recipes.recipe import DataChoice
 from invint.train.loop import Objective, make_optimizer
 
 SIDES = (16, 20, 24, 28, 32, 40, 48, 56, 64)  # sides of images worth trying
@@ -108,24 +108,22 @@ def recipes(plan: Plan, data: DataChoice, images: int) -> list[Recipe]:
     """
     epochs = max(1, round(plan.steps * plan.batch_size / images))
     return [
-        replace(
-            base,
+        find_recipe(f"digits/{base}").replace(
             name=f"fit/{name}",
             about=about,
-            data=replace(data, augment=augment, validation=VALIDATION),
-            train=replace(
-                base.train,
-                epochs=epochs,
-                batch_size=plan.batch_size,
-                lr_decay_epochs=(0.45 * epochs,),
-                class_weights=False,
-            ),
+            data=data.replace(augment=augment, validation=VALIDATION),
+            train={
+                "epochs": epochs,
+                "batch_size": plan.batch_size,
+                "lr_decay_epochs": (0.45 * epochs,),
+                "class_weights": False,
+            },
         )
         for name, about, base, augment in (
-            ("cnn", "Ordinary network, images as they are", cnn(), ()),
-            ("cnn-turned", "Ordinary network, trained on turned copies", cnn(), ("rotate",)),
-            ("pooling", "Steerable network with the spatial maximum", pooling(), ("rotate",)),
-            ("local-ws", "Steerable network with invariant integration", local_ws(), ("rotate",)),
+            ("cnn", "Ordinary network, images as they are", "cnn", ()),
+            ("cnn-turned", "Ordinary network, trained on turned copies", "cnn", ("rotate",)),
+            ("pooling", "Steerable network with the spatial maximum", "pooling", ("rotate",)),
+            ("local-ws", "Steerable network with invariant integration", "local-ws", ("rotate",)),
         )
     ]
 

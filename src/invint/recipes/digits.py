@@ -9,107 +9,47 @@ validation cannot tell from this one, errors of Local-WS doubled by rounding alo
 (`results/digits-schedule.json`, `results/digits-statistics-lag.json`).
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
 
+from invint.recipes.paper import HEADS, head_of, selections
 from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoice, TrainChoice
 
-
-def pooling() -> Recipe:
-    """Small steerable network with the spatial maximum: the equivariant baseline."""
-    return Recipe(
-        name="digits/pooling",
-        data=DataChoice(name="digits", augment=("rotate",)),
-        model=ModelChoice(name="sfcnn-small", head="max", dropout=0.0),
-        train=TrainChoice(
-            epochs=20,
-            batch_size=64,
-            lr=1e-2,
-            decay="step",
-            lr_decay=0.1,
-            lr_decay_epochs=(9,),
-            reg=1e-3,
-        ),
-    )
-
-
-def cnn() -> Recipe:
-    """Small plain network of equal parameters, with rotated copies."""
-    base = pooling()
-    data = replace(base.data, test_turns=16)
-    model = ModelChoice(name="cnn-small", dropout=0.0)
-    return replace(base, name="digits/cnn", data=data, model=model)
-
-
-def integrated(head: str) -> Recipe:
-    """Small steerable network with another head."""
-    base = pooling()
-    return replace(base, name=f"digits/{head}", model=replace(base.model, head=head))
+POOLING = Recipe(
+    name="digits/pooling",
+    about=f"Small steerable network with {HEADS['pooling']}.",
+    data=DataChoice(name="digits", augment=("rotate",)),
+    model=ModelChoice(name="sfcnn-small", head="max", dropout=0.0),
+    train=TrainChoice(
+        epochs=20,
+        batch_size=64,
+        lr=1e-2,
+        decay="step",
+        lr_decay=0.1,
+        lr_decay_epochs=(9,),
+        reg=1e-3,
+    ),
+)
+CNN = POOLING.replace(
+    name="digits/cnn",
+    about="Small plain network of equal parameters, with rotated copies.",
+    data={"test_turns": 16},
+    model=ModelChoice(name="cnn-small", dropout=0.0),
+)
+MONOMIALS = POOLING.replace(
+    name="digits/monomials",
+    about=f"Small steerable network with {HEADS['monomials'].format(start=20, kept=5)}.",
+    model={"head": "monomials"},
+    selection=SelectionChoice(method="magnitude", start=20, steps=((2, 10), (4, 5))),
+)
 
 
-def monomials() -> Recipe:
-    """Small steerable network with monomials, pruned by magnitude from 20 random ones to 5."""
-    selection = SelectionChoice(method="magnitude", start=20, steps=((2, 10), (4, 5)))
-    return replace(integrated("monomials"), selection=selection)
-
-
-def global_ws() -> Recipe:
-    """Small steerable network with a weighted sum over the whole map."""
-    return integrated("global-ws")
-
-
-def local_ws() -> Recipe:
-    """Small steerable network with weighted sums over neighbourhoods."""
-    return integrated("local-ws")
-
-
-def mlp() -> Recipe:
-    """Small steerable network with a multi-layer perceptron on neighbourhoods."""
-    return integrated("mlp")
-
-
-def attention() -> Recipe:
-    """Small steerable network with self-attention."""
-    return integrated("attention")
-
-
-def sf_ii() -> Recipe:
-    """Small steerable network with one more steerable convolution and averages: the control."""
-    return integrated("sf-ii")
-
-
-def selected(variant: str, **choices: object) -> Recipe:
-    """Return the monomial recipe with another way to select."""
-    base = monomials()
-    selection = replace(base.selection, **choices)  # type: ignore[arg-type]
-    return replace(base, name=f"digits/monomials-{variant}", selection=selection)
-
-
-def monomials_none() -> Recipe:
-    """Random monomials, kept."""
-    return selected("none", method="none", start=5, steps=())
-
-
-def monomials_lse() -> Recipe:
-    """Monomials exchanged by least squares after pre-training without them."""
-    choices = {"method": "lse", "start": 5, "steps": (), "pretrain": 20.0}
-    return selected("lse", **choices)
-
-
-def monomials_connectivity_init() -> Recipe:
-    """Monomials pruned by connectivity at initialisation."""
-    return selected("connectivity-init", method="connectivity", steps=((0, 5),))
-
-
-def monomials_connectivity_catalog() -> Recipe:
-    """Monomials pruned by connectivity, from a catalog of all distances."""
-    return selected("connectivity-catalog", method="connectivity", initial="catalog")
-
-
-def monomials_connectivity() -> Recipe:
-    """Monomials pruned by connectivity, from random ones."""
-    return selected("connectivity", method="connectivity")
-
-
-def monomials_magnitude_catalog() -> Recipe:
-    """Monomials pruned by magnitude, from a catalog of all distances."""
-    return selected("magnitude-catalog", initial="catalog")
+def digits_recipes() -> Iterator[Recipe]:
+    """Yield the recipes of the digits, in the order of their list."""
+    yield from (CNN, POOLING, MONOMIALS)
+    for variant in ("global-ws", "local-ws", "mlp", "attention", "sf-ii"):
+        yield POOLING.replace(
+            name=f"digits/{variant}",
+            about=f"Small steerable network with {HEADS[variant]}.",
+            model={"head": head_of(variant)},
+        )
+    yield from selections(MONOMIALS)

@@ -1,208 +1,400 @@
-"""What a recipe is: every choice of a run, as plain frozen data."""
+"""What a recipe is: every choice of a run with its type, range and meaning, as frozen data."""
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
-from invint.errors import ConfigError
-from invint.recipes.schedule import Schedule
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-RANGES: dict[str, tuple[float, float]] = {  # beyond these no network is trained, only time lost
-    "data.validation": (0, 0.99),
-    "data.test_turns": (1, 360),
-    "model.n_fc": (1, 1e5),
-    "model.dropout": (0, 1),
-    "model.attention_heads": (1, 1e4),
-    "model.attention_dropout": (0, 1),
-    "train.epochs": (1e-6, 1e6),
-    "train.scale": (1e-6, 1),
-    "train.batch_size": (2, 1e6),
-    "train.lr": (0, 1e30),  # as large as one likes, but a number in float32
-    "train.lr_decay": (0, 1e3),
-    "train.momentum": (0, 1),
-    "train.weight_decay": (0, 1e3),
-    "train.reg": (0, 1e6),
-    "train.elastic": (0, 1e6),
-    "train.norm_penalty": (0, 1e6),
-    "train.accumulate": (1, 1e6),
-    "selection.ridge": (0, 1e9),
-}
+from invint.errors import ConfigError, did_you_mean
+from invint.recipes.schedule import Decay, Schedule, learning_rate
+
+PRUNING = ("magnitude", "connectivity")  # the methods that drop monomials in steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataChoice:
-    """Which images, and what is done to them.
+@dataclass(frozen=True)
+class Since:
+    """The first version that has a field.
 
-    Attributes:
-        name: A data set of the registry, or `folder:PATH` or `arrays:PATH`; such a path is made
-            absolute, so that it is found from anywhere and one folder is one choice.
-        augment: Any of `rotate`, `crop`, `flip`, `cutout`, applied in this order.
-        size: Number of training images, drawn with the class ratios of the set; all by default.
-        validation: Share of the training images held out to choose by; 0 for none.
-        test_turns: Predictions on test images are also averaged over this many rotated copies.
-        skip_bad: Leave out pictures of `folder:PATH` that cannot be read.
-        side: Even side of the squares its pictures are fitted into; chosen by default.
-        test_share: Share of the user's own images held out for testing where they have no test
-            split; a fifth by default.
+    A field that 0.1 did not have is left out of a recipe's choices, and with them of its hash, as
+    long as it has its default: so a new field leaves the folders of all runs where they are.
     """
 
-    name: str = "digits"
-    augment: tuple[str, ...] = ()
-    size: int | None = None
-    validation: float = 0.0
-    test_turns: int = 1
-    skip_bad: bool = False
-    side: int | None = None
-    test_share: float | None = None
+    version: str
 
-    def __post_init__(self) -> None:
-        kind, _, path = self.name.partition(":")
-        if path and kind in ("folder", "arrays"):
-            object.__setattr__(self, "name", f"{kind}:{_absolute(path)}")
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    """Take a JSON list for a tuple, and one value for a list of it."""
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    return () if value == "" else (value,)
+
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Choices")
+Several = Annotated[tuple[T, ...], BeforeValidator(_listed)]
+KeptFrom = Annotated[tuple[float, int], BeforeValidator(_listed)]
+
+
+class Choices(BaseModel):
+    """A group of choices. Everything that is wrong with them is a `ConfigError` of one line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    part: ClassVar[str] = ""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(self._refusal(error.errors()[0], values)) from None
+
+    def replace(self: C, **changes: Any) -> C:
+        """Return a copy with other values, checked anew; of a part, a mapping says what differs."""
+        values = dict(self)
+        for name, value in changes.items():
+            old = values.get(name)
+            if isinstance(old, Choices) and isinstance(value, Mapping):
+                value = old.replace(**value)
+            values[name] = value
+        return type(self)(**values)
+
+    @classmethod
+    def _refusal(cls, problem: ErrorDetails, values: Mapping[str, Any]) -> str:
+        """Say in one line what pydantic found: what was expected, and what came."""
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):  # a check of ours, maybe of a part
+            return str(cause)
+        first, *deeper = problem["loc"]
+        name, kind = str(first), "wrong item" if deeper else problem["type"]
+        path = f"{cls.part}.{name}" if cls.part else name
+        if kind == "extra_forbidden":
+            hint = did_you_mean(name, cls.model_fields)
+            names = ", ".join(cls.model_fields)
+            return f"no value {path!r}; {hint}{cls.part or 'a recipe'} has {names}"
+        field = cls.model_fields[name]
+        if kind == "missing":
+            return f"{path} is missing; expected {_expected(field.annotation)}"
+        value = values[name]
+        if kind == "literal_error":
+            known = get_args(_given(field.annotation))
+            return f"no {name} {value!r}; {did_you_mean(str(value), known)}there are {_all(known)}"
+        outside = kind == "finite_number" or "than" in kind
+        wanted = _range(field) if outside else _expected(field.annotation)
+        return f"{path} must be {wanted}, got {value!r}"
+
+
+class DataChoice(Choices):
+    """Which images, and what is done to them."""
+
+    part = "data"
+
+    name: str = Field(
+        default="digits",
+        description="A data set of the registry, or `folder:PATH` or `arrays:PATH`.",
+    )
+    augment: Several[str] = Field(
+        default=(),
+        description="Any of `rotate`, `crop`, `flip`, `cutout`, applied in this order.",
+    )
+    size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of training images, with the class ratios of the set; all by default.",
+    )
+    validation: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.99,
+        description="Fraction of the training images held out to choose by; 0 for none.",
+    )
+    test_turns: int = Field(
+        default=1,
+        ge=1,
+        le=360,
+        description="Predictions on test images are also averaged over this many rotated copies.",
+    )
+    skip_bad: bool = Field(
+        default=False, description="Leave out pictures of `folder:PATH` that cannot be read."
+    )
+    side: int | None = Field(
+        default=None,
+        description="Even side of the squares its pictures are fitted into; chosen by default.",
+    )
+    test_share: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Fraction of your own images held out for testing if they have no test split.",
+    )
+    split_seed: Annotated[int, Since("0.2")] = Field(
+        default=0, ge=0, description="Seed of that test split."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _absolute(cls, name: str) -> str:
+        """Make a path absolute: it is found from anywhere, and one folder is one choice."""
+        kind, _, path = name.partition(":")
+        return f"{kind}:{_absolute(path)}" if path and kind in ("folder", "arrays") else name
 
     @classmethod
     def of(cls, choices: Mapping[str, Any]) -> "DataChoice":
         """Return the data set alone, from the choices of a run."""
         data = choices["data"]
-        names = ("name", "skip_bad", "side", "test_share")
+        names = ("name", "skip_bad", "side", "test_share", "split_seed")
         return cls(**{name: data[name] for name in names if name in data})
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelChoice:
-    """Which network; what is None is the network's own default.
+class ModelChoice(Choices):
+    """Which network; what is None is the network's own default."""
 
-    Attributes:
-        name: A network of the registry.
-        head: Head of a steerable network.
-        group: Its symmetries, as `C8`.
-        n_fc: Width of its hidden dense layers.
-        dropout: Share of activations dropped.
-        attention_heads: Heads of self-attention.
-        attention_dropout: Share of attention dropped.
-        widths: Channels of each layer or stage.
-    """
+    part = "model"
 
-    name: str = "sfcnn-small"
-    head: str | None = None
-    group: str | None = None
-    n_fc: int | None = None
-    dropout: float | None = None
-    attention_heads: int | None = None
-    attention_dropout: float | None = None
-    widths: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainChoice:
-    """How the weights are found. Epochs are nominal: passes over the *full* training set.
-
-    Attributes:
-        epochs: Number of nominal epochs.
-        batch_size: Images per step, over all processes.
-        optimizer: `adam` or `sgd` (Nesterov momentum).
-        lr: Learning rate at the start.
-        decay: `exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, or `milestones`.
-        lr_decay: The factor d.
-        lr_decay_epochs: T; or the milestones.
-        momentum: Of `sgd`.
-        weight_decay: Of `sgd`, on all parameters.
-        reg: Constant that multiplies the two penalties below.
-        elastic: Factor of Σ(|w| + w²) over steerable weights.
-        norm_penalty: Factor of Σγ² + Σβ² over batch-norm coefficients.
-        class_weights: Weight classes inversely to how often they occur.
-        accumulate: Parts a batch is worked through in, to save memory.
-        scale: Share of the iterations to run; everything counted in epochs scales with it.
-    """
-
-    epochs: int
-    batch_size: int
-    optimizer: str = "adam"
-    lr: float
-    decay: str = "exponential"
-    lr_decay: float = 1.0
-    lr_decay_epochs: tuple[float, ...] = (1.0,)
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    reg: float = 0.0
-    elastic: float = 1e-7
-    norm_penalty: float = 0.0
-    class_weights: bool = False
-    accumulate: int = 1
-    scale: float = 1.0
+    name: str = Field(default="sfcnn-small", description="A network of the registry.")
+    head: str | None = Field(default=None, description="Head of a steerable network.")
+    group: str | None = Field(default=None, description="Its symmetries, as `C8`.")
+    n_fc: int | None = Field(
+        default=None, ge=1, le=100_000, description="Width of its hidden dense layers."
+    )
+    dropout: float | None = Field(
+        default=None, ge=0, le=1, description="Fraction of activations dropped."
+    )
+    attention_heads: int | None = Field(
+        default=None, ge=1, le=10_000, description="Heads of self-attention."
+    )
+    attention_dropout: float | None = Field(
+        default=None, ge=0, le=1, description="Fraction of attention weights dropped."
+    )
+    widths: Several[int] | None = Field(
+        default=None, description="Channels of each layer or stage."
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectionChoice:
-    """How monomials are chosen; only for the head `monomials`.
+class TrainChoice(Choices):
+    """How the weights are found. Epochs are nominal: passes over the *full* training set."""
 
-    Attributes:
-        method: `none`, `magnitude`, `connectivity` or `lse`.
-        initial: `random`, or `catalog` (every combination of distances).
-        start: Number of monomials before selection, M.
-        steps: Pairs (nominal epoch, monomials kept from then on); epoch 0 is at initialisation.
-        pretrain: Nominal epochs without integration before `lse` selects.
-        candidates: Exchanges `lse` tries at most.
-        patience: Rejected exchanges in a row after which `lse` stops.
-        ridge: Strength of the ridge penalty of `lse`.
-    """
+    part = "train"
 
-    method: str = "none"
-    initial: str = "random"
-    start: int = 5
-    steps: tuple[tuple[float, int], ...] = ()
-    pretrain: float = 0.0
-    candidates: int = 1000
-    patience: int = 100
-    ridge: float = 1.0
+    epochs: int = Field(ge=1, le=1_000_000, description="Number of nominal epochs.")
+    batch_size: int = Field(ge=2, le=1_000_000, description="Images per step, over all processes.")
+    optimizer: Literal["adam", "sgd"] = Field(
+        default="adam", description="`sgd` has Nesterov momentum."
+    )
+    lr: float = Field(  # as large as one likes, but a number in float32
+        ge=0, le=1e30, description="Learning rate at the start."
+    )
+    decay: Decay = Field(
+        default="exponential",
+        description="`exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, or `milestones`.",
+    )
+    lr_decay: float = Field(default=1.0, ge=0, le=1000, description="The factor d of the decay.")
+    lr_decay_epochs: Several[float] = Field(
+        default=(1.0,), description="The epochs T of the decay; or its milestones."
+    )
+    momentum: float = Field(default=0.9, ge=0, le=1, description="Momentum of `sgd`.")
+    weight_decay: float = Field(
+        default=0.0, ge=0, le=1000, description="Weight decay of `sgd`, on all parameters."
+    )
+    reg: float = Field(
+        default=0.0, ge=0, le=1e6, description="Constant that multiplies the next two penalties."
+    )
+    elastic: float = Field(
+        default=1e-7, ge=0, le=1e6, description="Factor of Σ(|w| + w²) over steerable weights."
+    )
+    norm_penalty: float = Field(
+        default=0.0, ge=0, le=1e6, description="Factor of Σγ² + Σβ² over batch-norm coefficients."
+    )
+    class_weights: bool = Field(
+        default=False, description="Weight classes inversely to how often they occur."
+    )
+    accumulate: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="Number of parts a batch is worked through in, to save memory.",
+    )
+    scale: float = Field(
+        default=1.0,
+        ge=1e-6,
+        le=1,
+        description="Fraction of the steps to run; what is counted in epochs scales with it.",
+    )
+
+    @model_validator(mode="after")
+    def _check_parts_of_a_batch(self) -> "TrainChoice":
+        # Batch normalisation has no variance of a single image.
+        if self.accumulate > 1 and 2 * self.accumulate > self.batch_size:
+            raise ConfigError(
+                "train.accumulate must leave two images or more in each part of a batch of "
+                f"{self.batch_size}, got {self.accumulate} parts; choose at most "
+                f"{max(1, self.batch_size // 2)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> "TrainChoice":
+        self.rate(0.0)  # refuses epochs that decay nothing
+        return self
+
+    def rate(self, epoch: float) -> float:
+        """Return the learning rate after a number of epochs."""
+        return learning_rate(
+            epoch,
+            lr=self.lr,
+            decay=self.decay,
+            factor=self.lr_decay,
+            epochs=self.lr_decay_epochs,
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything that decides the outcome of a run, but its seed.
+class SelectionChoice(Choices):
+    """How monomials are chosen; only for the head `monomials`."""
 
-    Attributes:
-        name: `set/variant`.
-        about: One line for the list of recipes.
-        source: Where each number comes from, by its path (`train.lr`).
-    """
+    part = "selection"
 
-    name: str
-    about: str = ""
+    method: Literal["none", "magnitude", "connectivity", "lse"] = Field(
+        default="none", description="How monomials are scored; `lse` exchanges them instead."
+    )
+    initial: Literal["random", "catalog"] = Field(
+        default="random", description="`catalog` has every combination of distances."
+    )
+    start: int = Field(default=5, ge=1, description="Number of monomials before selection, M.")
+    steps: Several[KeptFrom] = Field(
+        default=(),
+        description="Pairs (nominal epoch, monomials kept from then on); 0 is at initialisation.",
+    )
+    pretrain: float = Field(
+        default=0.0, ge=0, description="Nominal epochs without integration before `lse` selects."
+    )
+    candidates: int = Field(default=1000, ge=1, description="Exchanges `lse` tries at most.")
+    patience: int = Field(
+        default=100, ge=1, description="Rejected exchanges in a row after which `lse` stops."
+    )
+    ridge: float = Field(
+        default=1.0, gt=0, le=1e9, description="Strength of the ridge penalty of `lse`."
+    )
+
+    @model_validator(mode="after")
+    def _check_method(self) -> "SelectionChoice":
+        if self.steps and self.method not in PRUNING:
+            raise ConfigError(
+                f"selection {self.method!r} keeps the {self.start} monomials it starts with; "
+                f"leave steps out, got {self.steps}"
+            )
+        if self.pretrain and self.method != "lse":
+            raise ConfigError(
+                f"selection {self.method!r} needs no pre-training; leave pretrain out, "
+                f"got {self.pretrain}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_descent(self) -> "SelectionChoice":
+        if not self.steps:
+            return self
+        times, counts = zip(*self.steps, strict=True)
+        if counts[-1] < 1:
+            raise ConfigError(f"selection: at least 1 monomial must be kept, got {counts[-1]}")
+        if counts[-1] >= self.start:
+            raise ConfigError(
+                f"selection: {counts[-1]} monomials cannot be chosen out of {self.start}; "
+                "start with more"
+            )
+        path = (self.start, *counts)
+        if list(path) != sorted(set(path), reverse=True):
+            shown = " → ".join(map(str, path))
+            raise ConfigError(
+                f"selection: the number of monomials must fall at each step, got {shown}"
+            )
+        if list(times) != sorted(set(times)):
+            shown = ", ".join(f"{epoch:g}" for epoch in times)
+            raise ConfigError(
+                f"selection: steps must follow each other in time, got epochs {shown}"
+            )
+        return self
+
+    def check_run(self, head: str | None, epochs: float) -> None:
+        """Raise `ConfigError` unless this suits the head of a network and the length of a run."""
+        if self.method == "none":
+            return
+        if head != "monomials":
+            raise ConfigError(f"selection {self.method!r} needs the head 'monomials', got {head!r}")
+        if self.method in PRUNING and not self.steps:
+            raise ConfigError("selection: there is no step; give one such as (10, 5)")
+        for epoch, _ in self.steps:
+            if not 0 <= epoch < epochs:
+                raise ConfigError(
+                    f"selection: a step at epoch {epoch:g} does not fit a run of {epochs:g} "
+                    f"epochs; use 0 to less than {epochs:g}"
+                )
+
+
+class Recipe(Choices):
+    """Everything that decides the outcome of a run, but its seed."""
+
+    name: str = Field(description="`set/variant`.")
+    about: str = Field(default="", description="One line for the list of recipes.")
     data: DataChoice = DataChoice()
     model: ModelChoice = ModelChoice()
     train: TrainChoice
     selection: SelectionChoice = SelectionChoice()
-    source: dict[str, str] = field(default_factory=dict, compare=False)
+    source: dict[str, str] = Field(
+        default_factory=dict, description="Where each number comes from, by its path (`train.lr`)."
+    )
 
-    def __post_init__(self) -> None:
-        if self.selection.method != "none" and self.model.head != "monomials":
-            raise ConfigError(
-                f"{self.name}: selection {self.selection.method!r} needs the head 'monomials', "
-                f"got {self.model.head!r}"
-            )
-        for path, (least, most) in RANGES.items():
-            part, _, key = path.partition(".")
-            number = getattr(getattr(self, part), key)
-            if number is not None and not least <= number <= most:  # NaN must fail
-                raise ConfigError(
-                    f"{self.name}: {path} must be from {least:,g} to {most:,g}, got {number:g}"
-                )
-        parts, images = self.train.accumulate, self.train.batch_size
-        if parts > 1 and 2 * parts > images:
-            raise ConfigError(
-                f"{self.name}: train.accumulate must leave two images or more in each part of a "
-                f"batch of {images}, got {parts} parts; choose at most {max(1, images // 2)}"
-            )
+    @model_validator(mode="after")
+    def _check_selection(self) -> "Recipe":
+        self.selection.check_run(self.model.head, self.train.epochs)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        # Where a number comes from does not make it another number.
+        return tuple(value for name, value in self if name != "source")
 
     @property
-    def choices(self) -> dict[str, object]:
-        """The parts that decide the outcome, as plain data."""
-        return {key: asdict(getattr(self, key)) for key in ("data", "model", "train", "selection")}
+    def choices(self) -> dict[str, dict[str, object]]:
+        """The parts that decide the outcome, as plain data; see `Since` for what is left out."""
+        return {
+            part: {
+                name: value
+                for name, value in getattr(self, part)
+                if not (
+                    _since(kind.model_fields[name]) and value == kind.model_fields[name].default
+                )
+            }
+            for part, kind in PARTS.items()
+        }
 
     @property
     def hash(self) -> str:
@@ -218,6 +410,174 @@ class Recipe:
             epochs=self.train.epochs + self.selection.pretrain,
             scale=self.train.scale,
         )
+
+
+PARTS: dict[str, type[Choices]] = {
+    kind.part: kind for kind in (DataChoice, ModelChoice, TrainChoice, SelectionChoice)
+}
+
+
+class RecipeField(NamedTuple):
+    """A choice that every recipe has.
+
+    Attributes:
+        path: `train.lr`.
+        kind: What it is, in words.
+        range: Which values are allowed, in words; empty where any are.
+        low: The lowest value, or what it must be above.
+        high: The highest value, or what it must be below.
+        default: The value if a recipe says nothing; `None` also where it has to say something.
+        about: What it is for.
+        since: The first version that has it, after 0.1.
+    """
+
+    path: str
+    kind: str
+    range: str
+    low: float | None
+    high: float | None
+    default: Any
+    about: str
+    since: str | None
+
+    def of(self, recipe: Recipe) -> Any:
+        """Return the value in a recipe."""
+        part, _, name = self.path.partition(".")
+        return getattr(getattr(recipe, part), name)
+
+
+def recipe_fields() -> list[RecipeField]:
+    """Return every choice of a recipe, in order, with its type, range and meaning."""
+    found = []
+    for part, kind in PARTS.items():
+        for name, field in kind.model_fields.items():
+            limits = _limits(field)
+            found.append(
+                RecipeField(
+                    path=f"{part}.{name}",
+                    kind=_expected(field.annotation),
+                    range=_range(field),
+                    low=limits.get("ge", limits.get("gt")),
+                    high=limits.get("le", limits.get("lt")),
+                    default=None if field.is_required() else field.default,
+                    about=field.description or "",
+                    since=_since(field),
+                )
+            )
+    return found
+
+
+def changed(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
+    """Return a recipe with some choices made anew, all at once.
+
+    Args:
+        recipe: The recipe to start from; it is left alone.
+        assignments: Like `train.lr=3e-4`, `data.augment=[]` or `model.group=D4`.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for text in assignments:
+        path, equals, value = text.partition("=")
+        part, _, name = path.partition(".")
+        if not equals:
+            raise ConfigError(f"--set {text}: expected PART.NAME=VALUE, as in train.lr=3e-4")
+        if part not in PARTS:
+            raise ConfigError(f"--set {text}: no part {part!r}; there are {_all(PARTS)}")
+        field = PARTS[part].model_fields.get(name)
+        parts.setdefault(part, {})[name] = _read(value, field.annotation if field else None)
+    return with_choices(recipe, parts)
+
+
+def with_choices(recipe: Recipe, parts: Mapping[str, Any], owner: str | None = None) -> Recipe:
+    """Return a recipe with other choices, which then come from where the others do no more.
+
+    Args:
+        recipe: The recipe to start from; it is left alone.
+        parts: For `data`, `model`, `train`, `selection`, what differs.
+        owner: The file or option that asks for it, to be named in errors.
+    """
+    prefix = f"{owner}: " if owner else ""
+    for part, values in parts.items():
+        if part not in PARTS:
+            raise ConfigError(f"{prefix}no part {part!r}; there are {_all(PARTS)}")
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{prefix}expected a table {part!r} of choices, got {values!r}")
+    new = {f"{part}.{name}" for part, values in parts.items() for name in values}
+    source = {path: why for path, why in recipe.source.items() if path not in new}
+    try:
+        return recipe.replace(**parts, source=source)
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error}") from None
+
+
+def _read(text: str, annotation: Any) -> Any:
+    """Read a value as it was typed: text where text is wanted, else as JSON; `none` is nothing."""
+    wanted = _given(annotation)
+    if wanted is str or get_origin(wanted) is Literal:
+        return None if wanted is not annotation and _is_nothing(text) else text
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Any:
+    if _is_nothing(text):
+        return None
+    try:
+        return json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return [_parsed(each) for each in text.split(",")] if "," in text else text
+
+
+def _is_nothing(text: str) -> bool:
+    return text.lower() in ("none", "null")
+
+
+def _given(annotation: Any) -> Any:
+    """Return the type of a value that is not None, without what is annotated about it."""
+    if get_origin(annotation) is Annotated:
+        return _given(get_args(annotation)[0])
+    if get_origin(annotation) in (types.UnionType, Union):
+        return _given(next(each for each in get_args(annotation) if each is not types.NoneType))
+    return annotation
+
+
+def _expected(annotation: Any) -> str:
+    """Say in words what a value must be, with an example where it is a list."""
+    kind = _given(annotation)
+    if get_origin(kind) is tuple:
+        return f"a list like {json.dumps(_example(kind))}"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(kind, f"a {kind.__name__}")
+
+
+def _example(annotation: Any) -> Any:
+    kind = _given(annotation)
+    if get_origin(kind) is tuple:
+        return [_example(each) for each in get_args(kind) if each is not Ellipsis]
+    return {int: 5, float: 10, str: "rotate"}[kind]
+
+
+def _limits(field: FieldInfo) -> dict[str, float]:
+    names = ("ge", "gt", "le", "lt")
+    return {name: getattr(m, name) for m in field.metadata for name in names if hasattr(m, name)}
+
+
+def _range(field: FieldInfo) -> str:
+    """Say in words which values are allowed; empty if any are."""
+    limits = _limits(field)
+    if limits.keys() == {"ge", "le"}:
+        return f"from {limits['ge']:,g} to {limits['le']:,g}"
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    return " and ".join(f"{words[name]} {limit:,g}" for name, limit in limits.items())
+
+
+def _since(field: FieldInfo) -> str | None:
+    return next((each.version for each in field.metadata if isinstance(each, Since)), None)
+
+
+def _all(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}"
 
 
 def _absolute(path: str) -> str:

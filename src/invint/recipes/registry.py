@@ -1,70 +1,68 @@
-"""The recipes by name."""
+"""The recipes by name, and a user's own in TOML and JSON files."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
+import json
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from invint.errors import ConfigError, did_you_mean
-from invint.recipes import digits, rotmnist, wide
-from invint.recipes.recipe import Recipe
+from invint.files import write_atomically
+from invint.recipes.digits import digits_recipes
+from invint.recipes.paper import paper_recipes
+from invint.recipes.recipe import PARTS, Recipe, with_choices
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
-    "digits/cnn": digits.cnn,
-    "digits/pooling": digits.pooling,
-    "digits/monomials": digits.monomials,
-    "digits/global-ws": digits.global_ws,
-    "digits/local-ws": digits.local_ws,
-    "digits/mlp": digits.mlp,
-    "digits/attention": digits.attention,
-    "digits/sf-ii": digits.sf_ii,
-    "digits/monomials-none": digits.monomials_none,
-    "digits/monomials-lse": digits.monomials_lse,
-    "digits/monomials-connectivity-init": digits.monomials_connectivity_init,
-    "digits/monomials-connectivity-catalog": digits.monomials_connectivity_catalog,
-    "digits/monomials-connectivity": digits.monomials_connectivity,
-    "digits/monomials-magnitude-catalog": digits.monomials_magnitude_catalog,
-    "rotmnist/cnn7": rotmnist.cnn7,
-    "rotmnist/pooling": rotmnist.pooling,
-    "rotmnist/monomials": rotmnist.monomials,
-    "rotmnist/global-ws": rotmnist.global_ws,
-    "rotmnist/local-ws": rotmnist.local_ws,
-    "rotmnist/mlp": rotmnist.mlp,
-    "rotmnist/attention": rotmnist.attention,
-    "rotmnist/sf-ii": rotmnist.sf_ii,
-    "rotmnist/monomials-none": rotmnist.monomials_none,
-    "rotmnist/monomials-lse": rotmnist.monomials_lse,
-    "rotmnist/monomials-connectivity-init": rotmnist.monomials_connectivity_init,
-    "rotmnist/monomials-connectivity-catalog": rotmnist.monomials_connectivity_catalog,
-    "rotmnist/monomials-connectivity": rotmnist.monomials_connectivity,
-    "rotmnist/monomials-magnitude-catalog": rotmnist.monomials_magnitude_catalog,
-    "svhn/wrn": wide.svhn_wrn,
-    "svhn/wrn-rotate": wide.svhn_wrn_rotate,
-    "svhn/pooling": wide.svhn_pooling,
-    "svhn/monomials": wide.svhn_monomials,
-    "svhn/global-ws": wide.svhn_global_ws,
-    "svhn/local-ws": wide.svhn_local_ws,
-    "cifar10/wrn": wide.cifar10_wrn,
-    "cifar10/wrn-rotate": wide.cifar10_wrn_rotate,
-    "cifar10/pooling": wide.cifar10_pooling,
-    "cifar10/monomials": wide.cifar10_monomials,
-    "cifar10/local-ws": wide.cifar10_local_ws,
-    "stl10/wrn": wide.stl10_wrn,
-    "stl10/wrn-rotate": wide.stl10_wrn_rotate,
-    "stl10/pooling": wide.stl10_pooling,
-    "stl10/monomials": wide.stl10_monomials,
-    "stl10/local-ws": wide.stl10_local_ws,
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe for recipe in (*digits_recipes(), *paper_recipes())
 }
+TOP = ("base", "name", "about", *PARTS)
 
 
 def find_recipe(name: str) -> Recipe:
     """Return a recipe by its name, or from a TOML or JSON file."""
     if name in RECIPES:
-        make = RECIPES[name]
-        return replace(make(), about=(inspect.getdoc(make) or "").partition("\n")[0])
+        return RECIPES[name]
     if name.endswith((".toml", ".json")):
-        from invint.recipes.files import read_recipe  # reads bases from this registry
-
         return read_recipe(Path(name))
     hint = did_you_mean(name, RECIPES)
     raise ConfigError(f"no recipe {name!r}; {hint}`invint recipes` lists all")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe: a `base`, and tables `data`, `model`, `train`, `selection` of what differs."""
+    values = _read_values(path)
+    if not isinstance(values, dict) or not isinstance(values.get("base"), str):
+        raise ConfigError(f'{path}: a recipe names its base, as in base = "digits/local-ws"')
+    for key in values:
+        if key not in TOP:
+            raise ConfigError(f"{path}: no value {key!r}; a recipe has {', '.join(TOP)}")
+    parts = {part: values[part] for part in PARTS if part in values}
+    recipe = with_choices(find_recipe(values["base"]), parts, str(path))
+    name = values.get("name", f"own/{path.stem}")
+    about = values.get("about", f"{values['base']}, changed by {path.name}")
+    return recipe.replace(name=_checked(name, path), about=str(about))
+
+
+def write_recipe(recipe: Recipe, path: Path, *, base: str) -> None:
+    """Write a recipe as the JSON file that `read_recipe` reads."""
+    values = {"base": base, "name": recipe.name, "about": recipe.about, **recipe.choices}
+    write_atomically(path, json.dumps(values, indent=2) + "\n")
+
+
+def _read_values(path: Path) -> Any:
+    try:
+        text = path.read_text()
+        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+
+
+def _checked(name: Any, path: Path) -> str:
+    """Return a name that stays inside the folder of runs."""
+    allowed = isinstance(name, str) and all(part.strip(".") for part in name.split("/"))
+    if not allowed or not all(c.isalnum() or c in "-_./" for c in name):
+        raise ConfigError(
+            f"{path}: a name is like 'mine/first': letters, digits, - and _, got {name!r}"
+        )
+    return str(name)

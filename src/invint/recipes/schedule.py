@@ -2,8 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from invint.errors import ConfigError
+
+Decay = Literal["exponential", "step", "milestones"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +19,7 @@ class Schedule:
         images: Number of images of the full training set.
         batch_size: Images per step.
         epochs: Length of the run in epochs.
-        scale: Share of the steps to take; everything counted in epochs scales with it.
+        scale: Fraction of the steps to take; everything counted in epochs scales with it.
     """
 
     images: int

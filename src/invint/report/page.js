@@ -42,39 +42,32 @@ function compare(a, b, up) {
   return up ? order : -order;
 }
 
-const kindOf = (element) => [...element.classList].filter((name) => /^s\d$|^averaged$/.test(name)).join(" ");
-
-for (const key of document.querySelectorAll("svg .key")) {
-  key.addEventListener("click", () => {
-    key.classList.toggle("off");
-    const svg = key.closest("svg");
-    const off = [...svg.querySelectorAll(".key.off")].map((each) => each.classList.contains("paper") ? "paper" : kindOf(each));
-    for (const series of svg.querySelectorAll(".series")) {
-      const paper = series.classList.contains("paper") && off.includes("paper");
-      series.classList.toggle("off", paper || off.includes(kindOf(series)));
+// A name in a legend hides what is drawn under its key: figures.py writes both attributes.
+for (const name of document.querySelectorAll("svg [data-key]")) {
+  name.addEventListener("click", () => {
+    const svg = name.closest("svg");
+    const off = !name.classList.contains("off");
+    svg.querySelectorAll(`[data-key="${name.dataset.key}"]`).forEach((each) => each.classList.toggle("off", off));
+    const hidden = [...svg.querySelectorAll("[data-key].off")].map((each) => each.dataset.key);
+    for (const series of svg.querySelectorAll("[data-series]")) {
+      series.classList.toggle("off", series.dataset.series.split(" ").some((key) => hidden.includes(key)));
     }
   });
 }
 
-const STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "stroke-linecap",
-  "opacity", "font-family", "font-size", "font-weight", "paint-order", "display", "image-rendering"];
-
+// Alone in a file a figure has no page to take colours and fonts from: they are written into it.
 function standalone(svg) {
   const copy = svg.cloneNode(true);
-  const originals = [svg, ...svg.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((element, place) => {
-    const style = getComputedStyle(originals[place]);
-    if (element.tagName !== "title" && element.tagName !== "desc") {
-      for (const name of STYLES) element.style.setProperty(name, style.getPropertyValue(name));
-    }
-    element.removeAttribute("class");
-  });
+  copy.querySelectorAll("[data-series].off").forEach((each) => each.remove());
   const { width, height } = svg.viewBox.baseVal;
   copy.setAttribute("width", width + 24);
   copy.setAttribute("height", height + 24);
   copy.setAttribute("viewBox", `-12 -12 ${width + 24} ${height + 24}`);
-  copy.style.cssText = `background:${getComputedStyle(svg.closest("figure")).backgroundColor}`;
-  return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
+  const { color, fontFamily } = getComputedStyle(svg);
+  const card = getComputedStyle(svg.closest("figure")).backgroundColor;
+  copy.style.cssText = `color: ${color}; background: ${card}; font-family: ${fontFamily}`;
+  const text = new XMLSerializer().serializeToString(copy).replace(/var\(--card[^)]*\)/g, card);
+  return new Blob([text], { type: "image/svg+xml" });
 }
 
 function save(blob, name) {
@@ -90,8 +83,8 @@ function savePicture(svg, name) {
   const address = URL.createObjectURL(standalone(svg));
   image.addEventListener("load", () => {
     const canvas = document.createElement("canvas");
-    canvas.width = 3 * image.width;
-    canvas.height = 3 * image.height;
+    canvas.width = 4 * image.width;
+    canvas.height = 4 * image.height;
     const pen = canvas.getContext("2d");
     pen.fillStyle = getComputedStyle(svg.closest("figure")).backgroundColor;
     pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -104,7 +97,7 @@ function savePicture(svg, name) {
 for (const button of document.querySelectorAll("[data-save]")) {
   button.addEventListener("click", () => {
     const figure = button.closest("figure");
-    const svg = [...figure.querySelectorAll("svg")].find((each) => each.getBoundingClientRect().width > 0);
+    const svg = figure.querySelector("svg");
     if (button.dataset.save === "svg") save(standalone(svg), `${figure.dataset.name}.svg`);
     else savePicture(svg, figure.dataset.name);
   });

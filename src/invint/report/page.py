@@ -1,38 +1,46 @@
 """Writes the page: gathers figures and tables, says what is missing and why."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from invint.data.dataset import Dataset
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from invint.audit import audit_model
+from invint.data.batches import scaled
+from invint.data.dataset import Dataset, Split
 from invint.errors import ConfigError, InvintError
+from invint.export import load_model
+from invint.figures.charts import (
+    calibration_drawing,
+    confusion_drawing,
+    difference_drawing,
+    error_drawing,
+    learning_drawings,
+)
+from invint.figures.circles import angle_drawing
+from invint.figures.selections import monomial_drawing, score_drawing
+from invint.figures.sheets import Hard, filter_drawing, hardest_drawing
+from invint.figures.style import Drawing, Series, series_of
 from invint.files import write_atomically
+from invint.groups import Group
+from invint.models.networks import Network
+from invint.nn import LiftConv2d, MonomialIntegration, Monomials
 from invint.recipes.recipe import DataChoice
-from invint.report.answers import angle_figure, calibration_figure, confusion_figure
-from invint.report.curves import difference_figure, error_figure, learning_figures
-from invint.report.figures import Figure, Series, series_of
-from invint.report.networks import (
-    IMAGES,
-    Loader,
-    learned_monomials,
-    load_test_images,
-    measure_turns,
-    store_of,
-    turning_filter,
-)
-from invint.report.pictures import (
-    filter_figure,
-    hardest_figure,
-    hardest_images,
-    monomial_figure,
-    selection_figure,
-)
-from invint.study.records import RunRecord, check_alike
+from invint.study.records import RunRecord, accuracy_by_angle, check_alike, read_predictions
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
 from invint.train.setup import load_data
+from invint.train.store import RunStore
+
+Loader = Callable[[DataChoice], Dataset]
+IMAGES = 200  # turned through the circle, at most
+HARDEST = 20  # images shown
 
 
 @dataclass
@@ -50,7 +58,7 @@ class Section:
     anchor: str
     title: str
     about: str
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[Drawing] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     def miss(self, error: InvintError) -> None:
@@ -125,19 +133,19 @@ def _sections(
 ) -> Iterator[Section]:
     errors = Section("errors", "Error against samples", "How many labels does a network need?")
     for table in tables:
-        differences = difference_figure(table, series)
-        errors.figures += [error_figure(table, series), *([differences] if differences else [])]
+        differences = difference_drawing(table, series)
+        errors.figures += [error_drawing(table, series), *([differences] if differences else [])]
     yield errors
     learning = Section("learning", "Learning curves", "How training went.")
-    learning.figures = [figure for runs in groups for figure in learning_figures(runs, series)]
+    learning.figures = [each for runs in groups for each in learning_drawings(runs, series)]
     yield _or_reason(learning, "the logs hold no epochs")
     yield _angles(groups, series, load)
     confusions = Section("confusion", "Confusions", "Which classes are mistaken for which.")
     calibration = Section("calibration", "Calibration", "Can the confidence be trusted?")
     for runs, own in _largest(groups, series):
-        for section, draw in ((confusions, confusion_figure), (calibration, calibration_figure)):
-            figure = draw(runs, own)
-            section.figures += [figure] if figure else []
+        for section, draw in ((confusions, confusion_drawing), (calibration, calibration_drawing)):
+            drawing = draw(runs, own)
+            section.figures += [drawing] if drawing else []
     yield _or_reason(confusions, "the runs hold no predictions")
     yield _or_reason(calibration, "the runs hold no predictions")
     yield _hardest(groups, load)
@@ -163,7 +171,7 @@ def _angles(
                 "masked with the inscribed disc; one seed of each recipe, most training images. "
                 "Large dots: turns that permute pixels, without interpolation."
             )
-            section.figures.append(angle_figure(turns, series, data=runs[0].data, caption=caption))
+            section.figures.append(angle_drawing(turns, series, data=runs[0].data, caption=caption))
     return section
 
 
@@ -179,7 +187,7 @@ def _hardest(groups: Sequence[Sequence[RunRecord]], load: Loader) -> Section:
             section.miss(error)
             continue
         names = [each.name for each in runs[0].per_class]
-        section.figures.append(hardest_figure(hard, images, names, runs[0].data))
+        section.figures.append(hardest_drawing(hard, images.images, names, runs[0].data))
     return section
 
 
@@ -197,14 +205,101 @@ def _networks(
             continue
         learned, turning = learned_monomials(network), turning_filter(network)
         if learned is not None:
-            monomials.figures.append(monomial_figure(learned, run, own))
+            monomials.figures.append(monomial_drawing(learned, run, own))
         if turning is not None:
-            filters.figures.append(filter_figure(*turning, run, own))
+            filters.figures.append(filter_drawing(*turning, run, own))
     for runs, own in _largest(groups, series):
-        selection = selection_figure(runs[0], own)
-        monomials.figures += [selection] if selection else []
+        scores = score_drawing(runs[0], own)
+        monomials.figures += [scores] if scores else []
     yield _or_reason(monomials, "no trained network with the head monomials among these runs")
     yield _or_reason(filters, "no trained steerable network among these runs")
+
+
+def store_of(run: RunRecord) -> RunStore:
+    """Return the store of a run, unless the run is known from a record only."""
+    if run.folder is None:
+        raise ConfigError(f"{run.recipe}: read from a record, which holds no network")
+    return RunStore(run.folder)
+
+
+def turning_filter(network: Network) -> tuple[Group, Tensor] | None:
+    """Return the strongest filter of the first steerable layer, `(g, k, k)`; none if there is none.
+
+    Colours are averaged.
+    """
+    layer = next((each for each in network.modules() if isinstance(each, LiftConv2d)), None)
+    if layer is None:
+        return None
+    filters = rearrange(
+        layer.filters().detach(), "(o g) c y x -> o g c y x", g=layer.group.order
+    ).mean(dim=2)
+    strongest = filters.square().sum(dim=(1, 2, 3)).argmax()
+    return layer.group, filters[strongest]
+
+
+def learned_monomials(network: Network) -> Monomials | None:
+    """Return the monomials with their learned exponents; none if the head has none."""
+    heads = (each for each in network.modules() if isinstance(each, MonomialIntegration))
+    head = next(heads, None)
+    return None if head is None else head.monomials
+
+
+def load_test_images(run: RunRecord, load: Loader) -> Split:
+    """Return the test images of a run, made sure to be the ones it was tested on.
+
+    Raises:
+        InvintError: They are not there, or others.
+    """
+    dataset = load(DataChoice.of(run.choices))
+    if dataset.fingerprint != run.fingerprint:
+        raise ConfigError(
+            f"the data set {run.data!r} is not the one of the runs (fingerprint "
+            f"{dataset.fingerprint}, expected {run.fingerprint})"
+        )
+    return dataset.test
+
+
+def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ...]:
+    """Return pairs of angle and accuracy on turned test images; kept as `turns.json` in the run.
+
+    Raises:
+        InvintError: The network or the images are not there.
+    """
+    if run.turns:
+        return run.turns
+    store = store_of(run)
+    images = load_test_images(run, load)
+    chosen = torch.linspace(0, len(images) - 1, min(IMAGES, len(images))).long()
+    some = images[chosen]
+    audit = audit_model(load_model(store.model), scaled(some.images), some.labels, border="disc")
+    store.write_turns(replace(audit, name=run.recipe))
+    return accuracy_by_angle(audit)
+
+
+def hardest_images(runs: Sequence[RunRecord], count: int = HARDEST) -> list[Hard]:
+    """Return the test images most runs get wrong, and among those the ones with the largest loss.
+
+    Raises:
+        ConfigError: No run has predictions.
+    """
+    pairs = [pair for pair in map(read_predictions, runs) if pair is not None]
+    if not pairs:
+        raise ConfigError("the predictions are not there: records do not hold them")
+    labels = pairs[0][1]
+    found = torch.stack([logits.argmax(dim=1) for logits, _ in pairs])
+    losses = [cross_entropy(logits, labels, reduction="none") for logits, _ in pairs]
+    wrong = (found != labels).sum(dim=0)
+    loss = torch.stack(losses).nan_to_num(posinf=1e3).mean(dim=0)
+    score = wrong + loss.clamp(max=1e3) / 1e4  # the loss only decides among equals
+    chosen: list[int] = score.argsort(descending=True, stable=True)[:count].tolist()
+    return [_hard(index, labels, found[:, index], len(pairs)) for index in chosen]
+
+
+def _hard(index: int, labels: Tensor, found: Tensor, runs: int) -> Hard:
+    label = int(labels[index])
+    others = found[found != label]
+    most = int(others.mode().values) if len(others) else None
+    return Hard(index, label, most, len(others), runs)
 
 
 def _largest(

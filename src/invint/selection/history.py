@@ -25,9 +25,9 @@ class SelectionStep:
         epoch: When it was.
         step: Training steps done by then.
         method: How the scores were found.
-        numbers: The monomials before it, by their numbers at the start of the run.
+        numbers: The monomials before it, by their indices at the start of the run.
         scores: One for each of them.
-        kept: The survivors, by their numbers at the start of the run.
+        kept: The survivors, by their indices at the start of the run.
         monomials: The survivors, with exponents as they were then.
     """
 
@@ -41,9 +41,9 @@ class SelectionStep:
 
     @property
     def ranks(self) -> dict[int, int]:
-        """The place of each monomial by score, by its number at the start; the highest is 1."""
-        order = sorted(range(len(self.scores)), key=lambda place: -self.scores[place])
-        return {self.numbers[place]: rank for rank, place in enumerate(order, start=1)}
+        """The rank of each monomial, by its index at the start; the highest score has rank 1."""
+        scored = sorted(zip(self.scores, self.numbers, strict=True), key=lambda pair: -pair[0])
+        return {index: rank for rank, (_, index) in enumerate(scored, start=1)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class History:
         run: Its folder.
         start: The monomials it started with; of `lse`, those before the exchange.
         steps: What was done, in order.
-        trained: The monomials of the final network; none before the run is complete.
+        trained: The monomials of the final network; `None` before the run is complete.
     """
 
     run: Path
@@ -64,13 +64,13 @@ class History:
 
     @property
     def first(self) -> Monomials:
-        """The monomials that scores and numbers are about, as the network first had them."""
+        """The monomials that scores and indices are about, as the network first had them."""
         exchanged = self.steps and self.steps[0].method == "lse"
         return self.steps[0].monomials if exchanged else self.start
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """The monomials left, by their numbers at the start."""
+        """The monomials left, by their indices at the start."""
         return self.steps[-1].kept if self.steps else tuple(range(len(self.start)))
 
     @property
@@ -98,7 +98,7 @@ def selection_event(
         step: Training steps done by then.
         method: How the scores were found.
         scores: One for each monomial before it.
-        kept: Numbers of the survivors, among the monomials before it.
+        kept: Indices of the survivors, among the monomials before it.
         monomials: The survivors.
         start: All monomials before it; to be given with the first step.
     """
@@ -112,22 +112,21 @@ def history_of(run: Path, log: Sequence[dict[str, Any]], trained: Monomials | No
 
     Args:
         run: Folder of the run.
-        log: The lines of its log.
-        trained: The monomials of the final network, if there is one.
+        log: The entries of its log.
+        trained: The monomials of the final network; `None` if there is none.
     """
     try:
         events, drawn = _events(log)
     except (ConfigError, KeyError, TypeError) as error:
         raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
     if not events:
-        if drawn is not None:
-            return History(run, drawn, (), trained)
-        if trained is None:
-            raise DataError(
-                f"{run}: neither its log nor its model has monomials; expected the folder of a run "
-                "with the head 'monomials'"
-            )
-        return History(run, trained, (), trained)
+        start = trained if drawn is None else drawn
+        if start is not None:
+            return History(run, start, (), trained)
+        raise DataError(
+            f"{run}: neither its log nor its model has monomials; expected the folder of a run "
+            "with the head 'monomials'"
+        )
     try:
         start = Monomials.from_dict(events[0]["start"])
         steps = _steps(events, len(start))
@@ -142,8 +141,10 @@ def history_of(run: Path, log: Sequence[dict[str, Any]], trained: Monomials | No
 
 
 def _events(log: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], Monomials | None]:
-    """Return the selections, the later one of those done twice; and monomials kept as drawn."""
-    events: dict[tuple[int, int], dict[str, Any]] = {}  # one step may hold several
+    """Return the selections in order, and the monomials drawn where none was selected."""
+    # A resumed run may repeat a selection: the later entry counts. Several may fall on one step,
+    # which the number of monomials before them tells apart.
+    events: dict[tuple[int, int], dict[str, Any]] = {}
     drawn = None
     for entry in log:
         if entry.get("event") == "selection":
@@ -155,16 +156,16 @@ def _events(log: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], Monomi
 
 def _steps(events: Sequence[dict[str, Any]], count: int) -> tuple[SelectionStep, ...]:
     steps = []
-    numbers = tuple(range(count))
+    alive = tuple(range(count))
     for event in events:
         scores = tuple(map(float, event["scores"]))
-        kept = tuple(numbers[number] for number in event["kept"])
+        kept = tuple(alive[index] for index in event["kept"])
         monomials = Monomials.from_dict(event["monomials"])
-        if len(scores) != len(numbers) or len(monomials) != len(kept):
-            raise ValueError(f"{len(scores)} scores of {len(numbers)} monomials, {len(kept)} kept")
+        if len(scores) != len(alive) or len(monomials) != len(kept):
+            raise ValueError(f"{len(scores)} scores of {len(alive)} monomials, {len(kept)} kept")
         when = float(event["epoch"]), int(event["step"]), str(event["method"])
-        steps.append(SelectionStep(*when, numbers, scores, kept, monomials))
-        numbers = kept
+        steps.append(SelectionStep(*when, alive, scores, kept, monomials))
+        alive = kept
     return tuple(steps)
 
 
@@ -193,12 +194,12 @@ def combinations_of(monomials: Monomials) -> list[Combination]:
 
 
 def overlap(first: Monomials, second: Monomials) -> float:
-    """Return the share of common combinations of distances: |A ∩ B| / |A ∪ B|, repeats counted."""
+    """Return the fraction of common combinations of distances: |A ∩ B| / |A ∪ B|, with repeats."""
     return _overlap(combinations_of(first), combinations_of(second))
 
 
 def chance_overlap(first: History, second: History, *, draws: int = 200) -> float:
-    """Return the overlap of as many monomials drawn blindly from what each run started with."""
+    """Return the overlap of as many monomials drawn at random from what each run started with."""
     generator = random.Random(0)
     pools = [combinations_of(each.start) for each in (first, second)]
     counts = [len(each.survivors) for each in (first, second)]
@@ -216,14 +217,12 @@ def rank_correlation(first: History, second: History) -> float | None:
     """
     scores = [_score_by_combination(each) for each in (first, second)]
     common = sorted(scores[0].keys() & scores[1].keys())
-    if len(common) < 3:
+    values = [[each[combination] for combination in common] for each in scores]
+    if len(common) < 3 or any(len(set(row)) == 1 for row in values):
         return None
-    from scipy.stats import rankdata  # slow to import
+    from scipy.stats import spearmanr  # slow to import
 
-    ranks = [rankdata([each[combination] for combination in common]) for each in scores]
-    centred = [each - each.mean() for each in ranks]
-    scale = float(((centred[0] ** 2).sum() * (centred[1] ** 2).sum()) ** 0.5)
-    return float((centred[0] * centred[1]).sum()) / scale if scale else None
+    return float(spearmanr(*values).statistic)
 
 
 def pairs(histories: Sequence[History]) -> list[tuple[History, History]]:

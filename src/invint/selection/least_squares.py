@@ -12,9 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from invint.errors import ConfigError, RunError, ShapeError
+from invint.nn.modes import evaluating
 from invint.nn.monomials import MonomialIntegration, Monomials
 
-NOISE = 1e-9  # share of the objective by which it must fall, beyond rounding
+NOISE = 1e-9  # fraction of the objective by which it must fall, beyond rounding
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Exchange:
         costs: By how much the objective would rise without each of them.
         objectives: The ridge objective at the start and after each exchange tried.
         accepted: Whether each exchange tried was made.
-        replaced: The place each exchange tried was about.
+        replaced: Index of the monomial that each exchange tried would replace.
     """
 
     monomials: Monomials
@@ -74,10 +75,11 @@ class Fit:
 
     def without(self, block: int, width: int) -> "Fit":
         """Return the fit to all blocks but one."""
-        numbers = torch.arange(len(self.factor), device=self.factor.device)
-        rest = numbers[numbers // width != block]
-        turn, upper = torch.linalg.qr(self.factor[rest].T)
-        return Fit(self.columns[:, rest], upper.T.contiguous(), turn.T @ self.solved)
+        indices = torch.arange(len(self.factor), device=self.factor.device)
+        rest = indices[indices // width != block]
+        # The rows left of L are no triangle any more: with their transpose QR, L Q is one again.
+        orthogonal, upper = torch.linalg.qr(self.factor[rest].T)
+        return Fit(self.columns[:, rest], upper.T.contiguous(), orthogonal.T @ self.solved)
 
     def extension(self, columns: Tensor, labels: Tensor, ridge: float) -> "Extension":
         """Find what further columns add.
@@ -113,9 +115,9 @@ class Extension:
 
     Attributes:
         columns: These columns.
-        rows: What stands before the new corner of the factor, turned upright.
+        rows: The new rows of the factor before its new corner, transposed.
         corner: The new corner.
-        solved: The new rows of what is solved.
+        solved: The new rows of `Fit.solved`.
     """
 
     columns: Float[Tensor, "n c"]
@@ -151,7 +153,7 @@ def exchange(
     candidates: int = 1000,
     after: Callable[[int, float], None] | None = None,
 ) -> Exchange:
-    """Drop the cheapest monomial for a random one, as long as a linear classifier gets better.
+    """Replace the least useful monomial by a random one while a linear classifier improves.
 
     The classifier is ridge regression from standardised features to classes, with intercept. An
     exchange is made only if the objective falls. One factorisation is updated, so that a candidate
@@ -159,13 +161,13 @@ def exchange(
 
     Args:
         features_of: Takes monomials to features `(n, c, m)` of all samples.
-        labels: Numbers of the classes.
+        labels: Indices of the classes.
         start: The monomials at the start.
         draw: Returns one new monomial.
         ridge: Strength of the penalty on the weights.
         patience: Rejected exchanges in a row after which to stop.
         candidates: Exchanges to try at most.
-        after: Receives the number of each exchange tried and the objective after it.
+        after: Called after each exchange tried, with their count so far and the objective.
     """
     if ridge <= 0 or patience < 1 or candidates < 0:
         raise ConfigError(
@@ -176,7 +178,7 @@ def exchange(
     width = features.shape[1]
     targets = centred_classes(labels)
     fit = fitted(standardised(rearrange(features, "n c m -> n (m c)")), targets, ridge)
-    blocks = [start.keep([number]) for number in range(len(start))]  # in the order of the fit
+    blocks = [start.keep([index]) for index in range(len(start))]  # in the order of the fit
     places = list(range(len(start)))  # where in the result each of them goes
     total = targets.square().sum().item()
     objectives, accepted, replaced = [_objective(fit, total)], list[bool](), list[int]()
@@ -204,8 +206,8 @@ def exchange(
             after(len(accepted), objectives[-1])
     order = sorted(range(len(places)), key=places.__getitem__)
     return Exchange(
-        _joined([blocks[number] for number in order]),
-        tuple(costs[number] for number in order),
+        _joined([blocks[index] for index in order]),
+        tuple(costs[index] for index in order),
         tuple(objectives),
         tuple(accepted),
         tuple(replaced),
@@ -239,22 +241,16 @@ def maps_of(
         network: Has `features`, and a `head` that may be a sequence ending in the head proper.
         batches: Pairs of images and labels.
     """
-    modes = {module: module.training for module in network.modules()}
     head = network.get_submodule("head")
     before = list(head.children())[:-1] if isinstance(head, nn.Sequential) else []
-    network.eval()
     maps, labels = [], []
-    try:
-        with torch.no_grad():
-            for images, numbers in batches:
-                x = network.get_submodule("features")(images)
-                for module in before:
-                    x = module(x)
-                maps.append(x)
-                labels.append(numbers)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(network), torch.no_grad():
+        for images, classes in batches:
+            x = network.get_submodule("features")(images)
+            for module in before:
+                x = module(x)
+            maps.append(x)
+            labels.append(classes)
     return torch.cat(maps), torch.cat(labels)
 
 

@@ -1,10 +1,12 @@
-"""The monomials that a selection starts from."""
+"""Which monomials to start from, how good each of them is, and a network without the others.
+
+Axes:  m monomial   c channel   o neuron of the first dense layer   cm a column of its weight
+"""
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 
 import torch
 from einops import rearrange, reduce
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from invint.errors import ConfigError, RunError, ShapeError
+from invint.nn.modes import evaluating
 from invint.nn.monomials import MonomialIntegration, Monomials
 
 INITIAL = ("random", "catalog")
@@ -84,115 +87,8 @@ def check_candidates(kind: str, count: int, *, max_distance: int, factors: int =
         )
 
 
-METHODS = ("none", "magnitude", "connectivity", "lse")
-PRUNING = ("magnitude", "connectivity")
-Steps = Sequence[tuple[float, int]]
-
-
-def check_plan(  # noqa: PLR0913
-    *,
-    method: str,
-    head: str | None,
-    initial: str = "random",
-    start: int = 5,
-    steps: Steps = (),
-    epochs: float = math.inf,
-    max_distance: int | None = None,
-    factors: int = 3,
-    pretrain: float = 0.0,
-    candidates: int = 1000,
-    patience: int = 100,
-    ridge: float = 1.0,
-) -> None:
-    """Raise `ConfigError` on the first number that does not fit the others.
-
-    Args:
-        method: `none`, `magnitude`, `connectivity` or `lse`.
-        head: Name of the network's head.
-        initial: `random` or `catalog`.
-        start: Monomials before selection.
-        steps: Pairs (epoch, monomials kept from then on).
-        epochs: Epochs of the whole run.
-        max_distance: Largest distance; only a catalog depends on it, and it is not checked without.
-        factors: Factors of each monomial.
-        pretrain: Epochs without integration before `lse` selects.
-        candidates: Exchanges `lse` tries at most.
-        patience: Rejected exchanges in a row after which `lse` stops.
-        ridge: Strength of the ridge penalty of `lse`.
-    """
-    _check_known(method, initial)
-    if start < 1:
-        raise ConfigError(f"selection: start must be at least 1, got {start}")
-    if method != "none" and head != "monomials":
-        raise ConfigError(f"selection {method!r} needs the head 'monomials', got {head!r}")
-    if head == "monomials" and max_distance is not None:
-        check_candidates(initial, start, max_distance=max_distance, factors=factors)
-    if method in PRUNING:
-        check_steps(start, steps, epochs)
-    elif steps:
-        raise ConfigError(
-            f"selection {method!r} keeps the {start} monomials it starts with; leave steps out, "
-            f"got {steps}"
-        )
-    if method == "lse":
-        _check_exchange(pretrain, candidates, patience, ridge)
-    elif pretrain:
-        raise ConfigError(
-            f"selection {method!r} needs no pre-training; leave pretrain out, got {pretrain}"
-        )
-
-
-def check_steps(start: int, steps: Steps, epochs: float) -> None:
-    """Raise `ConfigError` unless a schedule descends from `start` and fits the epochs.
-
-    Args:
-        start: Monomials before selection.
-        steps: Pairs (epoch, monomials kept from then on).
-        epochs: Epochs of the whole run.
-    """
-    if not steps:
-        raise ConfigError("selection: there is no step; give one such as (10, 5)")
-    times, counts = zip(*steps, strict=True)
-    if counts[-1] < 1:
-        raise ConfigError(f"selection: at least 1 monomial must be kept, got {counts[-1]}")
-    if counts[-1] >= start:
-        raise ConfigError(
-            f"selection: {counts[-1]} monomials cannot be chosen out of {start}; start with more"
-        )
-    if any(after >= before for before, after in pairwise((start, *counts))):
-        path = " → ".join(map(str, (start, *counts)))
-        raise ConfigError(f"selection: the number of monomials must fall at each step, got {path}")
-    if any(after <= before for before, after in pairwise(times)):
-        path = ", ".join(f"{epoch:g}" for epoch in times)
-        raise ConfigError(f"selection: steps must follow each other in time, got epochs {path}")
-    if times[0] < 0 or times[-1] >= epochs:
-        outside = times[0] if times[0] < 0 else times[-1]
-        raise ConfigError(
-            f"selection: a step at epoch {outside:g} does not fit a run of {epochs:g} epochs; "
-            f"use 0 to less than {epochs:g}"
-        )
-
-
-def _check_known(method: str, initial: str) -> None:
-    if method not in METHODS:
-        raise ConfigError(f"no selection {method!r}; there are {', '.join(METHODS)}")
-    if initial not in INITIAL:
-        raise ConfigError(f"no initial set {initial!r}; there are {', '.join(INITIAL)}")
-
-
-def _check_exchange(pretrain: float, candidates: int, patience: int, ridge: float) -> None:
-    if pretrain < 0:
-        raise ConfigError(f"selection 'lse': pretrain must not be negative, got {pretrain}")
-    if candidates < 1 or patience < 1:
-        raise ConfigError(
-            "selection 'lse': candidates and patience must be at least 1, "
-            f"got {candidates} and {patience}"
-        )
-    if not 0 < ridge < math.inf:
-        raise ConfigError(f"selection 'lse': ridge must be positive, got {ridge}")
-
-
-# What may stand between the monomials and the first dense layer: each feature by itself.
+# Between the monomials and the first dense layer, only what treats each feature by itself leaves it
+# clear which columns of the dense layer belong to a monomial.
 ALONE = (nn.Dropout, nn.Identity, nn.ReLU, nn.Flatten)
 Change = tuple[Tensor, nn.Parameter, int, Tensor]  # old, new, axis, what is kept along it
 
@@ -234,16 +130,16 @@ def first_dense(network: nn.Module) -> tuple[list[nn.BatchNorm1d], nn.Linear]:
 
 
 def prune(network: nn.Module, optimizer: Optimizer | None, keep: Sequence[int]) -> None:
-    """Remove all monomials but some, in place; the network is smaller, and goes on as masked.
+    """Remove all monomials but some, in place; the smaller network computes what `masked` does.
 
     The survivors keep their exponents, their columns of the first dense layer, their entries of
-    batch normalisation before it, and what the optimizer remembers about all of these. Parameters
-    that lose entries are new objects, at the places of the old ones in the optimizer.
+    batch normalisation before it, and their state in the optimizer. Parameters that lose entries
+    are new objects, in the place of the old ones in the optimizer.
 
     Args:
         network: Has a `head` with monomials and a `classifier`.
-        optimizer: Holds parameters of the network; none, if there is none yet.
-        keep: Numbers of the monomials that stay, in the order they will have.
+        optimizer: Holds parameters of the network; `None` if there is none yet.
+        keep: Indices of the monomials that stay, in the order they will have.
     """
     parent, name, head = find_monomials(network)
     norms, dense = first_dense(network)
@@ -265,11 +161,11 @@ def prune(network: nn.Module, optimizer: Optimizer | None, keep: Sequence[int]) 
 
 @contextmanager
 def masked(network: nn.Module, keep: Sequence[int]) -> Iterator[None]:
-    """Set the columns of all other monomials to zero for a while: what pruning agrees with.
+    """Set the columns of all other monomials to zero within a `with` block, as if pruned.
 
     Args:
         network: Has a `head` with monomials and a `classifier`.
-        keep: Numbers of the monomials that stay.
+        keep: Indices of the monomials that stay.
     """
     _, _, head = find_monomials(network)
     weight = first_dense(network)[1].weight
@@ -303,13 +199,13 @@ def _flat(module: nn.Module) -> list[nn.Module]:
 
 
 def _columns(head: MonomialIntegration, keep: Sequence[int]) -> Tensor:
-    """Return the numbers of the features that belong to some monomials, by channel."""
+    """Return the indices of the features that belong to some monomials, by channel."""
     if not keep or len(set(keep)) < len(keep):
-        raise ConfigError(f"prune: expected numbers of monomials, each once, got {list(keep)}")
-    head.monomials.keep(keep)  # refuses numbers there are not
+        raise ConfigError(f"prune: expected indices of monomials, each once, got {list(keep)}")
+    head.monomials.keep(keep)  # refuses indices out of range
     count, device = len(head.exponents), head.exponents.device
-    numbers = torch.arange(head.channels * count, device=device)
-    chosen = rearrange(numbers, "(c m) -> c m", m=count)[:, list(keep)]
+    indices = torch.arange(head.channels * count, device=device)
+    chosen = rearrange(indices, "(c m) -> c m", m=count)[:, list(keep)]
     return rearrange(chosen, "c m -> (c m)")
 
 
@@ -332,15 +228,15 @@ def _shrink(norm: nn.BatchNorm1d, columns: Tensor, changes: Sequence[Change]) ->
 def _states(
     optimizer: Optimizer | None, changes: Sequence[Change]
 ) -> dict[Tensor, dict[str, object]]:
-    """Return what the optimizer remembers about the survivors, by the new parameters."""
+    """Return the state of the optimizer about the survivors, by the new parameters."""
     if optimizer is None:
         return {}
     states: dict[Tensor, dict[str, object]] = {}
     for old, new, axis, kept in changes:
         if old in optimizer.state:
-            memory = optimizer.state[old]
             states[new] = {
-                name: _survivors(name, value, old, axis, kept) for name, value in memory.items()
+                name: _survivors(name, value, old, axis, kept)
+                for name, value in optimizer.state[old].items()
             }
     return states
 
@@ -350,7 +246,7 @@ def _survivors(name: str, value: object, old: Tensor, axis: int, kept: Tensor) -
         return value
     if value.shape != old.shape:
         raise ConfigError(
-            f"prune: the optimizer remembers {name!r} of shape {tuple(value.shape)} about a "
+            f"prune: the optimizer has {name!r} of shape {tuple(value.shape)} for a "
             f"parameter of shape {tuple(old.shape)}, which cannot follow the monomials; use Adam "
             "or SGD"
         )
@@ -365,17 +261,16 @@ def _replace(
     """Put the new parameters where the old ones are, in groups and in the state."""
     if optimizer is None:
         return
-    swap: dict[Tensor, Tensor] = {old: new for old, new, *_ in changes}
-    remembered: dict[Tensor, dict[str, object]] = {}
+    new_of: dict[Tensor, Tensor] = {old: new for old, new, *_ in changes}
+    every: dict[Tensor, dict[str, object]] = {}
     for group in optimizer.param_groups:
-        places: list[Tensor] = group["params"]
-        for place, old in enumerate(places):
-            places[place] = new = swap.get(old, old)
-            state = states.get(new) or optimizer.state.get(old)
-            if state:
-                remembered[new] = state
-    optimizer.state.clear()
-    optimizer.state.update(remembered)
+        parameters: list[Tensor] = group["params"]
+        for place, old in enumerate(parameters):
+            parameters[place] = new = new_of.get(old, old)
+            if state := states.get(new) or optimizer.state.get(old):
+                every[new] = state
+    optimizer.state.clear()  # the old parameters are its keys, and would be kept alive
+    optimizer.state.update(every)
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -411,8 +306,8 @@ def connectivity(
     $$\frac{\partial L}{\partial c_j} \Big|_{c = 1}
       = \sum_{o, k} w_{o, (k, j)} \frac{\partial L}{\partial w_{o, (k, j)}}$$
 
-    It is averaged over all samples before the absolute value is taken. Dropout is off. The network
-    is left as it was: modes, gradients, running statistics, random numbers.
+    It is averaged over all samples before the absolute value is taken. Dropout is off. Nothing of
+    the network changes: modes, gradients, running statistics, random numbers.
 
     Args:
         network: Has `features`, a `head` with monomials and a `classifier`.
@@ -431,7 +326,7 @@ def connectivity(
     count = len(head.exponents)
     total = torch.zeros(count, dtype=torch.float64, device=dense.weight.device)
     samples = 0
-    with _at_rest(network, statistics), _differentiable(dense.weight):
+    with _scoring(network, statistics), _differentiable(dense.weight):
         for images, labels in batches:
             gradient = _gradient(network, dense.weight, images, labels, loss)
             product = dense.weight.detach().double() * gradient.double()
@@ -444,11 +339,11 @@ def connectivity(
 
 
 def best(scores: Float[Tensor, " m"], count: int) -> list[int]:
-    """Return the numbers of the highest scores, in ascending order; of equals the first stay."""
+    """Return the indices of the highest scores, in ascending order; of ties the first stay."""
     if not 1 <= count <= len(scores):
         raise ConfigError(f"best: cannot keep {count} of {len(scores)} monomials")
     if scores.isnan().any():
-        raise RunError("best: a score is not a number; the training has diverged")
+        raise RunError("best: a score is NaN; the training has diverged")
     order = torch.argsort(scores.detach().cpu(), descending=True, stable=True)
     return sorted(order[:count].tolist())
 
@@ -456,7 +351,8 @@ def best(scores: Float[Tensor, " m"], count: int) -> list[int]:
 def _gradient(
     network: nn.Module, weight: Tensor, images: Tensor, labels: Tensor, loss: Loss
 ) -> Tensor:
-    """Return the gradient of the loss by the weight, which needs none of what comes before it."""
+    """Return the gradient of the loss by the weight."""
+    # Its gradient needs no graph of the layers before it, which are nearly all of the work.
     with torch.no_grad():
         maps = network.get_submodule("features")(images)
         features = network.get_submodule("head")(maps)
@@ -486,23 +382,20 @@ def _differentiable(weight: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _at_rest(network: nn.Module, statistics: str | None) -> Iterator[None]:
-    """Put a network into evaluation mode, its normalisation as asked, and back."""
+def _scoring(network: nn.Module, statistics: str | None) -> Iterator[None]:
+    """Evaluation mode but for normalisation, which is as asked; running statistics are put back."""
     norms = [module for module in network.modules() if hasattr(module, "num_batches_tracked")]
     statistics = _chosen(statistics, norms)
-    modes = {module: module.training for module in network.modules()}
     buffers = [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
     kept = [buffer.clone() for buffer in buffers]
-    network.eval()
-    for norm in norms:
-        norm.train(statistics == "batch")
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        for buffer, value in zip(buffers, kept, strict=True):
-            buffer.copy_(value)
+    with evaluating(network):
+        for norm in norms:
+            norm.train(statistics == "batch")
+        try:
+            yield
+        finally:
+            for buffer, value in zip(buffers, kept, strict=True):
+                buffer.copy_(value)
 
 
 def _chosen(statistics: str | None, norms: Sequence[nn.Module]) -> str:

@@ -92,14 +92,13 @@ def representative(recipe: Recipe) -> Recipe:
 
     Of monomials it keeps as many as are left after their selection, that is for most of a run.
     """
-    selection, train = recipe.selection, recipe.train
+    selection = recipe.selection
     left = selection.steps[-1][1] if selection.steps else selection.start
-    return replace(
-        recipe,
+    return recipe.replace(
         name="measured",
         about="",
-        data=replace(recipe.data, size=None),
-        train=replace(train, epochs=1, lr=1e-6, decay="step", lr_decay_epochs=(1.0,), scale=1.0),
+        data={"size": None},
+        train={"epochs": 1, "lr": 1e-6, "decay": "step", "lr_decay_epochs": (1.0,), "scale": 1.0},
         selection=SelectionChoice(start=left) if recipe.model.head == "monomials" else selection,
     )
 
@@ -115,7 +114,7 @@ def measure(recipe: Recipe, workspace: Workspace, *, threads: int | None = None)
     batch, turns = recipe.train.batch_size, recipe.data.test_turns
     tests = len(data.dataset.test) * (1 if turns == 1 else 1 + turns)
     if not execution.compile and batch > FEW:  # compiling again would take longer than it saves
-        part = replace(recipe, train=replace(recipe.train, batch_size=FEW))
+        part = recipe.replace(train={"batch_size": FEW})
         step = seconds_per_step(part, data, execution) * batch / FEW
         if step > LONG:
             return Speed(step, seconds_per_image(recipe, data, execution, most=FEW), tests)

@@ -1,13 +1,12 @@
 """Studies: the paper's tables as grids of recipes, sizes and seeds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from invint.errors import ConfigError, did_you_mean
 from invint.recipes import Recipe, find_recipe
-from invint.recipes.changes import with_choices
-from invint.recipes.recipe import DataChoice
+from invint.recipes.recipe import DataChoice, with_choices
 
 SELECTIONS = (
     "monomials-none",
@@ -190,7 +189,7 @@ def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:
             f"--sizes {size}: {recipe.data.name} has {images:,} training images; ask for 1 to "
             f"{images:,}, or all"
         )
-    return replace(recipe, data=replace(recipe.data, size=None if size == images else size))
+    return recipe.replace(data={"size": None if size == images else size})
 
 
 def _checked_seeds(seeds: Sequence[int]) -> Sequence[int]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from invint.errors import ConfigError, require_extra
 from invint.models.registry import MODELS
 from invint.recipes import Recipe
-from invint.recipes.changes import with_choices
+from invint.recipes.recipe import with_choices
 
 OWNER = "invint tune"
 Configuration = dict[str, float | int]

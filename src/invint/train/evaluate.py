@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from invint.nn.modes import evaluating
 from invint.ops.grids import rotate
 
 
@@ -53,27 +54,22 @@ def logits_of(
     """Return logits and labels of all images, in evaluation mode, on the CPU.
 
     Args:
-        network: Takes images to logits; its mode is put back.
+        network: Takes images to logits; each of its modules gets its own mode back.
         batches: Images and labels.
         autocast: Makes the context in which the network is called.
         turns: Above 1, return the logarithm of the probabilities averaged over this many rotated
             copies of each image.
         background: Value of the pixels that come from outside a rotated image.
     """
-    training = network.training
-    network.eval()
     found: list[Tensor] = []
     labels = []
-    try:
-        with torch.no_grad():
-            for images, answers in batches:
-                filled = _filled(images, len(found[0])) if images.is_cuda and found else images
-                with autocast() if autocast else torch.autocast(images.device.type, enabled=False):
-                    logits = _averaged(network, filled, turns, background)
-                found.append(logits[: len(images)])
-                labels.append(answers)
-    finally:
-        network.train(training)
+    with evaluating(network), torch.no_grad():
+        for images, answers in batches:
+            filled = _filled(images, len(found[0])) if images.is_cuda and found else images
+            with autocast() if autocast else torch.autocast(images.device.type, enabled=False):
+                logits = _averaged(network, filled, turns, background)
+            found.append(logits[: len(images)])
+            labels.append(answers)
     return torch.cat(found).cpu(), torch.cat(labels).cpu()
 
 

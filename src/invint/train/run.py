@@ -22,7 +22,7 @@ from invint.export import ModelCard, load_network, network_bytes
 from invint.models import Network, fold
 from invint.nn import MonomialIntegration, Monomials
 from invint.recipes.recipe import Recipe
-from invint.recipes.schedule import Schedule, learning_rate
+from invint.recipes.schedule import Schedule
 from invint.selection import find_monomials, prune, selection_event
 from invint.train.callbacks import Callback
 from invint.train.device import (
@@ -196,13 +196,7 @@ class Run:
     def rate(self, step: int) -> float:
         """Return the learning rate at a step; pre-training has a schedule of its own."""
         train, again = self.recipe.train, self.schedule.step_at(self.recipe.selection.pretrain)
-        return learning_rate(
-            self.schedule.epoch_at(step - again if step >= again else step),
-            lr=train.lr,
-            decay=train.decay,
-            factor=train.lr_decay,
-            epochs=train.lr_decay_epochs,
-        )
+        return train.rate(self.schedule.epoch_at(step - again if step >= again else step))
 
     @property
     def monomials(self) -> Monomials | None:

@@ -15,7 +15,7 @@ from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Schedule
 from invint.selection import (
     best,
-    check_plan,
+    check_candidates,
     connectivity,
     exchange,
     features_of_maps,
@@ -63,14 +63,9 @@ class Selector:
         self.recipe, self.choice, self.seed = recipe, recipe.selection, seed
         self.exchanges = self.choice.method == "lse"
         self.head = _probe(recipe, data) if recipe.model.head == "monomials" else None
-        choice = {key: value for key, value in vars(self.choice).items() if key != "method"}
-        check_plan(
-            method=self.choice.method,
-            head=recipe.model.head,
-            epochs=recipe.train.epochs,
-            max_distance=None if self.head is None else default_distance(self.head.size),
-            **choice,
-        )
+        if self.head is not None:  # how large its map is, a recipe alone does not know
+            distance = default_distance(self.head.size)
+            check_candidates(self.choice.initial, self.choice.start, max_distance=distance)
 
     @property
     def first_head(self) -> str | None:
@@ -131,7 +126,7 @@ class Selector:
     def _exchange(self, network: Network, images: Iterable[Batch]) -> Selection:
         """Select monomials by least squares on the maps that pooling was given."""
         if self.head is None:
-            raise RuntimeError("exchanging without monomials, which check_plan refuses")
+            raise RuntimeError("exchanging without monomials, which a recipe refuses")
         maps, labels = maps_of(network, images)
         start, candidates = self._drawn(self.choice.start), iter(self._candidates())
         found = exchange(
@@ -152,7 +147,7 @@ class Selector:
 
     def _candidates(self) -> list[Monomials]:
         drawn = self._drawn(self.choice.candidates, kind="random", purpose="candidates")
-        return [drawn.keep([number]) for number in range(len(drawn))]
+        return [drawn.keep([index]) for index in range(len(drawn))]
 
     def _drawn(
         self, count: int, *, kind: str | None = None, purpose: str = "monomials"

@@ -93,6 +93,7 @@ def load_data(
         skip_bad=choice.skip_bad,
         side=choice.side,
         test_share=choice.test_share,
+        split_seed=choice.split_seed,
         progress=progress,
     )
 

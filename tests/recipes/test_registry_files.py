@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError
-from invint.recipes import find_recipe
-from invint.recipes.changes import changed
-from invint.recipes.files import write_recipe
+from invint.recipes import changed, find_recipe
+from invint.recipes.registry import write_recipe
 
 TOML = """
 base = "digits/local-ws"
@@ -66,9 +65,9 @@ def test_a_written_recipe_is_read_back(tmp_path: Path, name: str) -> None:
         ('base = "digits/cnn"\ntrain = 3\n', "expected a table 'train' of choices, got 3"),
         (
             'base = "digits/cnn"\n[train]\nlr = "fast"\n',
-            "train.lr = 'fast': train.lr must be a number, got 'fast'",
+            "mine.toml: train.lr must be a number, got 'fast'",
         ),
-        ('base = "digits/cnn"\n[model]\nsize = 3\n', "no value 'model.size'; model has ['name',"),
+        ('base = "digits/cnn"\n[model]\nsize = 3\n', "no value 'model.size'; model has name, head"),
         ('base = "digits/cnn"\nname = "../up"\n', "a name is like 'mine/first': letters, digits"),
         ('base = "digits/cnn"\nname = "/root"\n', "a name is like 'mine/first': letters, digits"),
         ('base = "digits/cnn"\nname = 3\n', "a name is like 'mine/first': letters, digits"),

@@ -1,25 +1,32 @@
+"""Which plans for a selection of monomials a recipe refuses."""
+
 from typing import Any
 
 import pytest
 
 from invint import ConfigError
-from invint.selection import check_plan
+from invint.recipes import Recipe
 
-PAPER: dict[str, Any] = {
-    "method": "magnitude",
-    "head": "monomials",
-    "start": 50,
-    "steps": ((10, 25), (15, 5)),
-    "epochs": 100,
-}
-LSE: dict[str, Any] = {"method": "lse", "head": "monomials", "start": 5, "pretrain": 50.0}
+PAPER: dict[str, Any] = {"method": "magnitude", "start": 50, "steps": ((10, 25), (15, 5))}
+LSE: dict[str, Any] = {"method": "lse", "start": 5, "pretrain": 50.0}
+
+
+def planned(plan: dict[str, Any]) -> Recipe:
+    """Return a recipe with a head and a selection."""
+    values: dict[str, Any] = {
+        "name": "own/plan",
+        "model": {"head": plan.get("head", "monomials")},
+        "train": {"epochs": 100, "batch_size": 32, "lr": 0.1},
+        "selection": {name: value for name, value in plan.items() if name != "head"},
+    }
+    return Recipe(**values)
 
 
 @pytest.mark.parametrize(
     "plan",
     [
         PAPER,
-        PAPER | {"initial": "catalog", "max_distance": 9},
+        PAPER | {"initial": "catalog"},
         PAPER | {"method": "connectivity", "steps": ((0, 5),)},
         LSE,
         {"method": "none", "head": "max"},
@@ -27,7 +34,7 @@ LSE: dict[str, Any] = {"method": "lse", "head": "monomials", "start": 5, "pretra
     ],
 )
 def test_sensible_plans_pass(plan: dict[str, Any]) -> None:
-    check_plan(**plan)
+    assert planned(plan).selection.method == plan["method"]
 
 
 @pytest.mark.parametrize(
@@ -43,17 +50,18 @@ def test_sensible_plans_pass(plan: dict[str, Any]) -> None:
         (PAPER | {"steps": ()}, r"there is no step; give one such as \(10, 5\)"),
         (PAPER | {"steps": ((10, 0),)}, "at least 1 monomial must be kept, got 0"),
         (PAPER | {"head": "max"}, "'magnitude' needs the head 'monomials', got 'max'"),
-        (PAPER | {"method": "size"}, "no selection 'size'; there are none, magnitude,"),
-        (PAPER | {"initial": "all"}, "no initial set 'all'; there are random, catalog"),
-        (PAPER | {"initial": "catalog", "max_distance": 10}, "needs 55 monomials, got 50"),
-        (PAPER | {"start": 0}, "start must be at least 1, got 0"),
+        (PAPER | {"method": "size"}, "no method 'size'; there are none, magnitude, connectivity"),
+        (PAPER | {"initial": "all"}, "no initial 'all'; there are random and catalog"),
+        (PAPER | {"start": 0}, "selection.start must be at least 1, got 0"),
         (PAPER | {"pretrain": 3.0}, "'magnitude' needs no pre-training; leave pretrain out"),
         (LSE | {"steps": ((10, 4),)}, "'lse' keeps the 5 monomials it starts with; leave steps"),
-        (LSE | {"pretrain": -1.0}, "pretrain must not be negative, got -1"),
-        (LSE | {"patience": 0}, "candidates and patience must be at least 1, got 1000 and 0"),
-        (LSE | {"ridge": 0.0}, "ridge must be positive, got 0"),
+        (LSE | {"pretrain": -1.0}, "selection.pretrain must be at least 0, got -1"),
+        (LSE | {"patience": 0}, "selection.patience must be at least 1, got 0"),
+        (LSE | {"candidates": 0}, "selection.candidates must be at least 1, got 0"),
+        (LSE | {"ridge": 0.0}, r"selection.ridge must be above 0 and at most 1e\+09, got 0"),
     ],
 )
 def test_what_does_not_fit_gets_one_line(plan: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_plan(**plan)
+    with pytest.raises(ConfigError, match=message) as caught:
+        planned(plan)
+    assert "\n" not in str(caught.value)

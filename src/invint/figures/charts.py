@@ -1,0 +1,371 @@
+"""Charts of what runs measured: errors, differences, learning, confusions, calibration."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from invint.figures.style import (
+    BLUE,
+    INK,
+    PAPER,
+    SOFT,
+    VERMILLION,
+    WIDTH,
+    Drawing,
+    Pixels,
+    Series,
+    blend,
+    draw_legend,
+    few_ticks,
+    legend_height,
+    log_ticks,
+    new_figure,
+    plain,
+    shortened,
+    slug,
+    styled,
+    tie,
+)
+from invint.study.records import Bin, RunRecord
+from invint.study.statistics import BETTER, WORSE, Difference
+from invint.study.tables import Row, Table, signed
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+
+def _show_log_ticks(axes: "Axes", unit: str = "") -> None:
+    """Number the vertical, logarithmic axis as one would write the numbers."""
+    axes.set_yscale("log")
+    ticks = log_ticks(*axes.get_ylim())
+    axes.set_yticks(ticks, [plain(tick) + unit for tick in ticks])
+    axes.set_yticks([], minor=True)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """One line of the figure of errors: places, errors and deviations."""
+
+    own: Series
+    points: Sequence[tuple[int, float, float | None]]
+    averaged: bool = False
+    paper: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the legend calls it."""
+        return f"{self.own.name}, averaged" if self.averaged else self.own.name
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """How it is drawn."""
+        return self.own.look(averaged=self.averaged, paper=self.paper)
+
+
+@styled
+def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
+    """Draw error against the number of training images, the paper's dashed."""
+    curves = [curve for row in table.rows for curve in _curves(row, table.sizes, series)]
+    caption = (
+        "Mean test error over seeds; the band is one sample deviation either way. Both axes are "
+        "logarithmic."
+    )
+    own = [curve for curve in curves if not curve.paper]
+    entries = {curve.own.key(averaged=curve.averaged): (curve.name, curve.look) for curve in own}
+    if len(own) < len(curves):
+        caption += " Dashed with open marks: the paper's numbers."
+        entries["paper"] = ("the paper's", Series("", "", 0).look(paper=True) | {"marker": ""})
+    figure = new_figure(250 + legend_height([name for name, _ in entries.values()]))
+    axes = figure.subplots()
+    draw_legend(figure, entries)
+    for place, curve in enumerate(curves):
+        _draw_curve(axes, curve, place - (len(curves) - 1) / 2, alone=len(table.sizes) == 1)
+    _show_log_ticks(axes, " %")
+    axes.set(xscale="log", xlabel="training images", ylabel="test error")
+    sizes = _apart(table.sizes)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.set_xticks([], minor=True)
+    if len(table.sizes) == 1:
+        axes.set_xlim(table.sizes[0] / 2, table.sizes[0] * 2)
+    title = f"Error against training images, {table.data}"
+    return Drawing(slug("error", table.data), title, caption, figure)
+
+
+def _curves(row: Row, sizes: Sequence[int], series: Mapping[str, Series]) -> Iterator[_Curve]:
+    cells = list(zip(sizes, row.cells, strict=True))
+    ours = [(size, c.ours.mean, c.ours.deviation) for size, c in cells if c.ours is not None]
+    paper = [(size, *c.paper) for size, c in cells if c.paper is not None]
+    if ours:
+        yield _Curve(series[row.recipe], ours, row.averaged)
+    if ours and paper:
+        yield _Curve(series[row.recipe], paper, row.averaged, paper=True)
+
+
+def _draw_curve(axes: "Axes", curve: _Curve, shift: float, *, alone: bool) -> None:
+    """Draw a line and a band; where there is one size alone, marks side by side with bars."""
+    sizes = np.array([size for size, _, _ in curve.points], float)
+    means = np.array([max(mean, 0.01) for _, mean, _ in curve.points])
+    spread = np.array([deviation or 0.0 for _, _, deviation in curve.points])
+    low, high = np.maximum(means - spread, means / 3), means + spread  # zero is off the axis
+    artists: list[Artist] = []
+    if alone:
+        sizes = sizes * 1.04**shift
+        artists.append(axes.vlines(sizes, low, high, curve.own.colour, linewidth=1.2))
+    elif not curve.paper:
+        band = axes.fill_between(sizes, low, high, color=curve.own.colour, alpha=0.12, linewidth=0)
+        artists.append(band)
+    tie(
+        [*artists, *axes.plot(sizes, means, **curve.look)],
+        curve.own.key(averaged=curve.averaged),
+        *(["paper"] if curve.paper else []),
+    )
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes whose numbers do not run into each other, the last one always."""
+    room = 0.13 * math.log(max(sizes) / min(sizes))
+    kept: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        if not kept or math.log(kept[-1] / size) > room:
+            kept.append(size)
+    return kept
+
+
+@styled
+def difference_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | None:
+    """Draw paired differences to pooling with their intervals; `None` where nothing is paired."""
+    lines = [
+        (size, row, row.cells[column].difference)
+        for column, size in enumerate(table.sizes)
+        for row in table.rows
+        if row.cells[column].difference is not None
+    ]
+    if not lines:
+        return None
+    names: list[str] = []
+    figure = new_figure(48 + 15 * (len(lines) + len({size for size, _, _ in lines})))
+    axes = figure.subplots()
+    for size, group in groupby(lines, key=lambda line: line[0]):
+        names.append(f"{size:,} images")
+        for _, row, difference in group:
+            own = series[row.recipe]
+            if difference is not None:
+                _draw_interval(axes, difference, own, len(names), averaged=row.averaged)
+            names.append(shortened(f"{own.name}, averaged" if row.averaged else own.name, 24))
+    axes.axvline(0, color=SOFT, linewidth=1)
+    axes.set_yticks(range(len(names)), names, fontsize=9.5)
+    for name, label in zip(names, axes.get_yticklabels(), strict=True):
+        label.set_fontweight("bold" if name.endswith(" images") else "normal")
+    axes.set(ylim=(len(names) - 0.4, -0.6), xlim=_reach([each for _, _, each in lines if each]))
+    axes.xaxis.set_major_formatter(lambda value, _: signed(value, "g") if value else "0")
+    axes.set_xlabel("percentage points")
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    title = f"Difference to pooling, {table.data}"
+    caption = (
+        "Percentage points of test error, paired by seed and training images, with the 95 % "
+        "confidence interval of Student's t. Left of zero: fewer errors than pooling. Faint: the "
+        "interval holds zero, so no difference is shown, or there is one pair alone and no "
+        "interval. An interval without an end mark goes on beyond the figure."
+    )
+    return Drawing(slug("difference", table.data), title, caption, figure)
+
+
+def _draw_interval(
+    axes: "Axes", difference: Difference, own: Series, place: int, *, averaged: bool
+) -> None:
+    mean, low, high = difference.mean, difference.low, difference.high
+    sure = difference.verdict in (BETTER, WORSE)
+    axes.errorbar(
+        mean,
+        place,
+        xerr=None if low is None or high is None else [[mean - low], [high - mean]],
+        alpha=1 if sure else 0.45,
+        capsize=3,
+        elinewidth=1.3,
+        **own.look(averaged=averaged),
+    )
+
+
+def _reach(differences: Sequence[Difference]) -> tuple[float, float]:
+    """Return what the axis must hold: all means, and intervals but for far ends of wide ones."""
+    limit = max(0.1, *(2.5 * abs(each.mean) for each in differences))
+    ends = [end for each in differences for end in (each.mean, each.low, each.high) if end]
+    inside = [0.0, *(max(-limit, min(limit, end)) for end in ends)]
+    room = 0.06 * (max(inside) - min(inside)) or 0.5
+    return min(inside) - room, max(inside) + room
+
+
+def learning_drawings(runs: Sequence[RunRecord], series: Mapping[str, Series]) -> list[Drawing]:
+    """Draw cross-entropy on training images against epochs, one figure for each size."""
+    drawings = []
+    for size in sorted({run.size for run in runs}):
+        own = [run for run in runs if run.size == size]
+        curves = {recipe: _mean_curve([r for r in own if r.recipe == recipe]) for recipe in series}
+        found = {series[recipe]: curve for recipe, curve in curves.items() if len(curve)}
+        if found:
+            drawings.append(_learning_drawing(own, found))
+    return drawings
+
+
+def _mean_curve(runs: Sequence[RunRecord]) -> Pixels:
+    """Return rows of epoch, mean, smallest and largest cross-entropy over seeds."""
+    values: dict[float, list[float]] = {}
+    for run in runs:
+        for line in run.curve:
+            value = line.get("cross_entropy")
+            if value is not None and math.isfinite(value):
+                values.setdefault(line["epoch"], []).append(max(value, 1e-5))
+    rows = [
+        (epoch, fmean(seeds), min(seeds), max(seeds)) for epoch, seeds in sorted(values.items())
+    ]
+    step = -(-len(rows) // 150) or 1
+    last = len(rows) - 1
+    return np.array([row for place, row in enumerate(rows) if place % step == 0 or place == last])
+
+
+@styled
+def _learning_drawing(runs: Sequence[RunRecord], curves: Mapping[Series, Pixels]) -> Drawing:
+    figure = new_figure(200 + legend_height([own.name for own in curves]))
+    axes = figure.subplots()
+    draw_legend(figure, {own.key(): (own.name, own.look()) for own in curves})
+    for own, (epochs, mean, low, high) in ((own, curve.T) for own, curve in curves.items()):
+        band = axes.fill_between(epochs, low, high, color=own.colour, alpha=0.14, linewidth=0)
+        line = axes.plot(epochs, mean, **own.look(), markevery=0.1, markersize=4)
+        tie([band, *line], own.key())
+    _show_log_ticks(axes)
+    axes.set(xlabel="epoch", ylabel="cross-entropy")
+    axes.xaxis.set_major_locator(few_ticks(6))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.margins(x=0.02)
+    epochs = sorted({event["epoch"] for run in runs for event in run.selections})
+    for epoch in epochs:
+        axes.axvline(epoch, color=SOFT, linewidth=0.9, linestyle=(0, (2, 2)))
+    if epochs:  # one word for all lines, which may be close to each other
+        axes.text(
+            epochs[-1],
+            0.98,
+            " selection",
+            transform=axes.get_xaxis_transform(),
+            va="top",
+            fontsize=9,
+        )
+    data, size = runs[0].data, runs[0].size
+    title = f"Learning from {size:,} images, {data}"
+    caption = (
+        "Cross-entropy on training images, mean over seeds; the band reaches from the lowest to "
+        "the highest seed. Epochs are passes over the full set."
+    )
+    return Drawing(slug("learning", data, size), title, caption, figure)
+
+
+@styled
+def confusion_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
+    """Draw test images by true class and label, summed over seeds, and the error of each class."""
+    matrices = [run.confusion for run in runs if run.confusion]
+    if not matrices:
+        return None
+    counts = np.array(matrices).sum(axis=0)
+    classes = len(counts)
+    names = [each.name for each in runs[0].per_class] or [str(k) for k in range(classes)]
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    opacity = np.minimum(0.9, 1.9 * shares**0.6)
+    np.fill_diagonal(opacity, 0.10 + 0.55 * shares.diagonal())
+    cells = blend(VERMILLION, np.where(counts, opacity, 0.0))
+    cells[np.eye(classes, dtype=bool)] = blend(BLUE, np.diagonal(opacity * (counts > 0)))
+    cells[counts == 0] = blend(INK, 0.04)
+    figure = new_figure(WIDTH - 25)  # cells are square
+    axes = figure.subplots()
+    axes.imshow(cells)
+    _name_classes(axes, [shortened(name, 13) for name in names], 1 - shares.diagonal())
+    if classes <= 12:
+        for (i, j), count in np.ndenumerate(counts):
+            if count:
+                axes.text(j, i, short_count(int(count)), ha="center", va="center", fontsize=9.5)
+    title = f"Confusions of {own.name}, {runs[0].size:,} images"
+    caption = (
+        f"Test images by true class (rows) and label (columns), summed over {_seeds(matrices)}. "
+        "Blue: right; orange: mistaken, the deeper the larger the fraction of the true class. At "
+        "the right the error of each class."
+    )
+    return Drawing(slug("confusion", runs[0].data, own.name), title, caption, figure)
+
+
+def _name_classes(axes: "Axes", names: Sequence[str], errors: Pixels) -> None:
+    """Write classes on the left and above, and their errors on the right."""
+    classes, upright = len(names), max(map(len, names)) <= 3
+    size = 9.5 if classes <= 24 else 9.5 * 24 / classes
+    axes.tick_params(length=0, labelsize=size)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xticks(range(classes), names, rotation=0 if upright else 90)
+    axes.set_yticks(range(classes), names)
+    axes.set(xlabel="label", ylabel="true class")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    if classes <= 30:  # gaps between cells, in the colour of the page
+        edges = np.arange(0.5, classes - 1)
+        axes.hlines(edges, -0.5, classes - 0.5, color=PAPER, linewidth=1.5)
+        axes.vlines(edges, -0.5, classes - 0.5, color=PAPER, linewidth=1.5)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(classes), [f"{error:.1%}" for error in errors])
+    right.tick_params(length=0, labelsize=size * 0.95, labelcolor=SOFT)
+    right.spines["right"].set_visible(False)
+
+
+def _seeds(runs: Sequence[object]) -> str:
+    return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+
+
+def short_count(count: int) -> str:
+    """Return a count in at most four characters or so."""
+    return str(count) if count < 10000 else f"{count / 1000:.0f}k"
+
+
+def merged_bins(runs: Sequence[RunRecord]) -> tuple[Bin, ...]:
+    """Return the calibration of several runs together."""
+    merged = []
+    for column in zip(*(run.calibration for run in runs if run.calibration), strict=True):
+        count = sum(each.count for each in column)
+        confidence = sum(each.count * each.confidence for each in column) / max(1, count)
+        accuracy = sum(each.count * each.accuracy for each in column) / max(1, count)
+        merged.append(Bin(count, confidence, accuracy))
+    return tuple(merged)
+
+
+@styled
+def calibration_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
+    """Draw accuracy against confidence."""
+    bins = merged_bins(runs)
+    errors = [run.calibration_error for run in runs if run.calibration_error is not None]
+    if not bins or not errors:
+        return None
+    figure = new_figure(330)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[6, 1])
+    step = 1 / len(bins)
+    places = step * (np.arange(len(bins)) + 0.5)
+    filled = [each for each in bins if each.count]
+    upper.plot([0, 1], [0, 1], color=SOFT, linewidth=1.1, linestyle=(0, (4, 3)))
+    upper.bar(places, [each.accuracy for each in bins], 0.86 * step, color=own.colour, alpha=0.28)
+    dots = [each.confidence for each in filled], [each.accuracy for each in filled]
+    upper.plot(*dots, **own.look() | {"linestyle": ""})
+    upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+    upper.set_title(f"ECE {fmean(errors):.2%}", loc="right")
+    lower.bar(places, [each.count for each in bins], 0.86 * step, color=INK, alpha=0.4)
+    lower.set(xlabel="confidence", ylabel="images")
+    lower.yaxis.set_major_locator(few_ticks(2))
+    lower.yaxis.set_major_formatter("{x:,.0f}")
+    figure.align_ylabels()
+    title = f"Calibration of {own.name}, {runs[0].size:,} images"
+    caption = (
+        f"Accuracy of test images by confidence, {_seeds(errors)} together; below the diagonal "
+        f"the network is too sure of itself. Expected calibration error {fmean(errors):.2%}. The "
+        "grey bars below show how many images each bin holds."
+    )
+    return Drawing(slug("calibration", runs[0].data, own.name), title, caption, figure)

@@ -1,0 +1,314 @@
+"""Monomials, their scores as they were chosen, and how much several runs agree."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from invint.errors import ConfigError
+from invint.figures.style import (
+    BLUE,
+    FAINT,
+    INK,
+    VERMILLION,
+    Drawing,
+    Series,
+    blend,
+    few_ticks,
+    new_figure,
+    slug,
+    styled,
+)
+from invint.nn.monomials import Monomials
+from invint.selection.history import History, chance_overlap, overlap, pairs, rank_correlation
+from invint.study.records import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AREA = 190.0  # points² of a factor with exponent 1
+
+
+@styled
+def monomial_drawing(monomials: Monomials, run: RunRecord, own: Series) -> Drawing:
+    """Draw each monomial of a trained network, with its formula."""
+    title = f"Learned monomials: {own.name}, {run.size:,} images, seed {run.seed}"
+    caption = (
+        f"The {len(monomials)} monomials of the trained network. Each row is one: factors sit at "
+        "their distance in pixels from the first, the area of a mark grows with its exponent "
+        "(open squares: negative). Their average over all positions and turns is what the head "
+        "computes."
+    )
+    figure = new_figure(46 + (26 if _on_rays(monomials) else 64) * len(monomials))
+    axes = figure.subplots()
+    draw_monomials(axes, monomials, colour=own.colour)
+    formulas = [
+        _formula(*row) for row in zip(monomials.distances, monomials.exponents, strict=True)
+    ]
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(axes.get_yticks(), formulas)
+    right.tick_params(length=0)
+    right.spines["right"].set_visible(False)
+    return Drawing(slug("monomials", run.data, own.name), title, caption, figure)
+
+
+RAISED = str.maketrans("0123456789.-", "⁰¹²³⁴⁵⁶⁷⁸⁹·⁻")
+
+
+def _formula(distances: Sequence[float], exponents: Sequence[float]) -> str:
+    if len(distances) > 4:
+        return f"{len(distances)} factors"
+    powers = zip(distances, exponents, strict=True)
+    return " ".join(f"x({d:g}){f'{b:.2f}'.translate(RAISED)}" for d, b in powers)
+
+
+def _on_rays(monomials: Monomials) -> bool:
+    return all(angle == 0 for row in monomials.angles for angle in row)
+
+
+def draw_monomials(
+    axes: "Axes",
+    monomials: Monomials,
+    *,
+    colour: str = BLUE,
+    start: Monomials | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Draw monomials below each other: factors at their places, as large as their exponents.
+
+    Negative exponents are open squares. Factors at the same place lie beside each other.
+
+    Args:
+        axes: Where.
+        monomials: What is drawn.
+        colour: Of factors with a positive exponent.
+        start: The same with earlier exponents, drawn as rings.
+        names: One for each monomial; by default they are counted from 1.
+    """
+    count = len(monomials)
+    reach = max(max(row) for row in monomials.distances)
+    lift = 0.0 if _on_rays(monomials) else 0.45 / (reach or 1.0)  # rows are 1 apart
+    for row in range(count):
+        axes.axhline(row, color=INK, alpha=0.25, linewidth=0.8, zorder=0)
+        places = _places(monomials, row, lift)
+        if start is not None:
+            _draw_factors(axes, places, start.exponents[row], color=INK, filled=False)
+        _draw_factors(axes, places, monomials.exponents[row], color=colour)
+    axes.set_yticks(range(count), names or [str(place + 1) for place in range(count)])
+    axes.set(xlabel="distance in pixels", ylim=(count - 0.4, -0.6))
+    low = min(x for row in range(count) for x, _ in _places(monomials, row, lift))
+    axes.set_xlim(min(low, 0) - 0.6, reach + 0.6)
+    axes.xaxis.set_major_locator(few_ticks(6))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=False, axis="y")
+
+
+def _places(monomials: Monomials, row: int, lift: float) -> list[tuple[float, float]]:
+    """Return the factors of a monomial in the plane, its first one at `(0, row)`, y down."""
+    places: list[tuple[float, float]] = []
+    factors = list(zip(monomials.distances[row], monomials.angles[row], strict=True))
+    for index, (distance, angle) in enumerate(factors):
+        before, same = factors[:index].count((distance, angle)), factors.count((distance, angle))
+        shift = 0.22 * (before - (same - 1) / 2)
+        x = distance * math.cos(angle) if lift else distance
+        places.append((x + shift, row - lift * distance * math.sin(angle)))
+    return places
+
+
+def _draw_factors(
+    axes: "Axes",
+    places: Sequence[tuple[float, float]],
+    exponents: Sequence[float],
+    *,
+    color: str,
+    filled: bool = True,
+) -> None:
+    for (x, y), exponent in zip(places, exponents, strict=True):
+        axes.scatter(x, y, zorder=3, **_factor(exponent, color, filled=filled))
+
+
+def _factor(exponent: float, color: str, *, filled: bool = True) -> dict[str, Any]:
+    """Return how a factor looks: a disc, or an open square where its exponent is negative."""
+    look = {"s": min(2 * AREA, AREA * abs(exponent) + 1), "marker": "os"[exponent < 0]}
+    if filled and exponent >= 0:
+        return look | {"color": color, "alpha": 0.8, "linewidths": 0}
+    return look | {"facecolors": "none", "edgecolors": color, "linewidths": 1.6 if filled else 0.8}
+
+
+@styled
+def score_drawing(run: RunRecord, own: Series) -> Drawing | None:
+    """Draw the scores of all monomials at each selection of a run, the survivors in colour."""
+    events = [event for event in run.selections if event.get("scores")]
+    if not events:
+        return None
+    figure = new_figure(125 * len(events))
+    for axes, event in zip(
+        figure.subplots(len(events), 1, squeeze=False)[:, 0], events, strict=True
+    ):
+        kept, scores = set(event["kept"]), [float(score) for score in event["scores"]]
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        axes.bar(
+            range(len(order)),
+            [scores[index] for index in order],
+            0.8,
+            color=[own.colour if index in kept else FAINT for index in order],
+        )
+        if len(order) <= 24:
+            axes.set_xticks(range(len(order)), [str(index) for index in order], fontsize=9)
+        else:
+            axes.set_xticks([])
+        axes.tick_params(length=0)
+        axes.yaxis.set_major_locator(few_ticks(3))
+        axes.grid(visible=False, axis="x")
+        axes.margins(x=0.01)
+        method = event.get("method", "")
+        axes.set_title(f"epoch {event['epoch']:g}: {len(scores)} → {len(kept)}, {method}")
+    title = f"Selection: {own.name}, {run.size:,} images, seed {run.seed}"
+    caption = (
+        "Scores of all monomials at each selection, largest first; in colour those that were kept."
+    )
+    return Drawing(slug("selection", run.data, own.name), title, caption, figure)
+
+
+@styled
+def selection_figure(histories: Sequence[History]) -> "Figure":
+    """Draw each run's monomials and scores; of several runs also how much they agree.
+
+    Args:
+        histories: The runs, as `RunStore.history` returns them.
+    """
+    if not histories:
+        raise ConfigError("selection_figure: there is no run to draw")
+    heights = [max(190.0, 95 + 26.0 * len(each.final)) for each in histories]
+    heights += [230.0] if len(histories) > 1 else []
+    figure = new_figure(sum(heights), 720)
+    rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    names = _run_names(histories)
+    for row, history, name in zip(rows, histories, names, strict=False):
+        left, right = row.subplots(1, 2)
+        start = history.first.keep(history.survivors)
+        numbers = [str(number) for number in history.survivors]
+        draw_monomials(left, history.final, start=start, names=numbers)
+        left.set_title(f"monomials, {name}")
+        _explain_sizes(left)
+        draw_scores(right, history)
+    if len(histories) > 1:
+        left, right = rows[-1].subplots(1, 2)
+        draw_overlap(left, histories)
+        draw_correlation(right, histories)
+    return figure
+
+
+def _explain_sizes(axes: "Axes") -> None:
+    for exponent in (0.25, 0.5, 1.0, -0.5):
+        axes.scatter([], [], **_factor(exponent, BLUE), label=f"{exponent:g}")
+    axes.scatter([], [], **_factor(0.5, INK, filled=False), label="start")
+    axes.legend(
+        title="exponent",
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        fontsize=8,
+        title_fontsize=8,
+        labelspacing=1.0,
+    )
+
+
+def draw_scores(axes: "Axes", history: History) -> None:
+    """Draw the score of each monomial at each step, as a fraction of the highest at that step."""
+    if not history.steps:
+        axes.text(0.5, 0.5, "kept as drawn: no selection", ha="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+    survivors = set(history.survivors)
+    traces = _traces(history)
+    for number in sorted(traces, key=lambda each: each in survivors):
+        kept = number in survivors
+        look: dict[str, Any] = {"color": BLUE, "markersize": 4.5, "zorder": 3}
+        if not kept:
+            look = {"color": INK, "alpha": 0.3, "linewidth": 0.7, "markersize": 2.5}
+        axes.plot(*zip(*traces[number], strict=True), "o-", **look)
+    _label_ends(axes, [(*traces[number][-1], number) for number in history.survivors])
+    steps = [
+        f"epoch {step.epoch:g}\n{len(step.numbers)} → {len(step.kept)}" for step in history.steps
+    ]
+    axes.set_xticks(range(len(steps)), steps)
+    axes.set_xlim(-0.3, len(steps) - 0.6)
+    axes.set_ylabel(f"{history.steps[-1].method} / highest")
+    axes.set_title("scores: survivors blue, dropped grey")
+
+
+def _traces(history: History) -> dict[int, list[tuple[int, float]]]:
+    """Return the steps at which each monomial was scored, and its scores."""
+    traces: dict[int, list[tuple[int, float]]] = {}
+    for place, step in enumerate(history.steps):
+        highest = max(map(abs, step.scores)) or 1.0
+        for number, score in zip(step.numbers, step.scores, strict=True):
+            traces.setdefault(number, []).append((place, score / highest))
+    return traces
+
+
+def _label_ends(axes: "Axes", ends: Sequence[tuple[int, float, int]]) -> None:
+    """Write the numbers of monomials beside their last scores, moved apart where they are close."""
+    bottom, top = axes.get_ylim()
+    step = 0.07 * (top - bottom)
+    ordered = sorted(ends, key=lambda end: end[1])
+    heights = list(accumulate((end[1] for end in ordered), lambda low, own: max(own, low + step)))
+    over = max(0.0, heights[-1] - top)
+    for (place, _, number), height in zip(ordered, heights, strict=True):
+        axes.text(place + 0.08, height - over, str(number), va="center", fontsize=8, color=BLUE)
+
+
+def draw_overlap(axes: "Axes", histories: Sequence[History]) -> None:
+    """Draw which fraction of their combinations of distances every two runs have in common."""
+    values = {pair: overlap(pair[0].final, pair[1].final) for pair in pairs(histories)}
+    chance = fmean(chance_overlap(*pair) for pair in values)
+    _draw_pairs(axes, histories, values)
+    mean = fmean(values.values())
+    axes.set_title(f"common distances: {mean:.2f} on average, {chance:.2f} by chance")
+
+
+def draw_correlation(axes: "Axes", histories: Sequence[History]) -> None:
+    """Draw the rank correlation of the scores of every two runs at their first step."""
+    values = {pair: rank_correlation(*pair) for pair in pairs(histories)}
+    known = [value for value in values.values() if value is not None]
+    _draw_pairs(axes, histories, values)
+    mean = f"{fmean(known):+.2f} on average" if known else "too few in common"
+    axes.set_title(f"rank correlation of first scores: {mean}")
+
+
+def _draw_pairs(
+    axes: "Axes",
+    histories: Sequence[History],
+    values: Mapping[tuple[History, History], float | None],
+) -> None:
+    """Draw a number for every two runs: the bluer the more alike, orange below zero."""
+    names, count = _run_names(histories), len(histories)
+    cells = np.zeros((count, count, 4))
+    index = {id(history): place for place, history in enumerate(histories)}
+    for (first, second), value in values.items():
+        row, column = index[id(second)], index[id(first)]
+        weight = 0.06 + 0.6 * abs(value) if value is not None else 0.0
+        cells[row, column] = blend(VERMILLION if (value or 0) < 0 else BLUE, weight)
+        shown = "–" if value is None else f"{value:.2f}"
+        axes.text(column, row, shown, ha="center", va="center", fontsize=8.5)
+    axes.imshow(cells, aspect="auto")
+    axes.set_xticks(range(count - 1), names[:-1])
+    axes.set_yticks(range(1, count), names[1:])
+    axes.set(xlim=(-0.5, count - 1.5), ylim=(count - 0.5, 0.5))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _run_names(histories: Sequence[History]) -> list[str]:
+    """Name runs by their folders, that is by their seeds; or count them, where these are equal."""
+    names = [history.run.name for history in histories]
+    if len(set(names)) < len(names):
+        names = [str(place) for place in range(1, len(names) + 1)]
+    return [f"run {name}" for name in names]

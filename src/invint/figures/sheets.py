@@ -1,0 +1,194 @@
+"""Pictures in rows, each with its label: of a data set, the hardest images, a filter turning.
+
+Axes:  n image   c channel   h w pixel
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from invint.errors import ShapeError
+from invint.figures.style import (
+    BLUE,
+    INK,
+    VERMILLION,
+    WIDTH,
+    Drawing,
+    Pixels,
+    Series,
+    blend,
+    new_figure,
+    shortened,
+    slug,
+    styled,
+)
+from invint.groups import Group
+from invint.study.records import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL, GAP, LINE = 72.0, 6.0, 13.0  # points: of a picture, between two, of a line of text
+
+
+@styled
+def contact_sheet(
+    images: Tensor, labels: Sequence[str], *, title: str = "", columns: int = 8
+) -> "Figure":
+    """Draw images in rows, with a label under each.
+
+    Args:
+        images: `(n, c, h, w)` of uint8, of uint16, or of floats in [0, 1]; one channel is grey,
+            three are red, green and blue, of any others the first is shown.
+        labels: One for each image; of several lines, if need be.
+        title: Stands above.
+        columns: Images per row.
+    """
+    if images.ndim != 4 or len(images) != len(labels):
+        raise ShapeError(
+            f"contact_sheet: expected (n, c, h, w) and n labels, "
+            f"got {tuple(images.shape)} and {len(labels)}"
+        )
+    return _sheet(list(displayable(images)), labels, title=title, columns=columns)
+
+
+def displayable(images: Tensor) -> Pixels:
+    """Return stored or normalised images as `(n, h, w, 3)` of uint8."""
+    if images.dtype == torch.uint16:
+        images = images.to(torch.float32) / 65535
+    if images.is_floating_point():
+        images = (images.clamp(0, 1) * 255).round().byte()
+    if images.shape[1] != 3:
+        images = images[:, :1].expand(-1, 3, -1, -1)
+    pixels: Pixels = rearrange(images, "n c h w -> n h w c").contiguous().numpy()
+    return pixels
+
+
+def _sheet(
+    images: Sequence[Pixels],
+    labels: Sequence[str],
+    *,
+    title: str = "",
+    columns: int,
+    cell: float = CELL,
+    backing: bool = True,
+) -> "Figure":
+    """Draw pictures in rows; the axes count points from the upper left corner."""
+    columns = max(1, min(columns, len(images)))
+    lines = max(label.count("\n") + 1 for label in labels)
+    step, rows = cell + GAP, -(-len(images) // columns)
+    top = GAP + (1.7 * LINE if title else 0)
+    width, height = columns * step + GAP, top + rows * (step + lines * LINE)
+    figure = new_figure(height, width)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    for place, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+        row, column = divmod(place, columns)
+        left, upper = GAP + column * step, top + row * (step + lines * LINE)
+        _place_picture(axes, pixels, left, upper, cell, backing=backing)
+        for line, text in enumerate(label.split("\n")):
+            place_y = upper + cell + (line + 0.75) * LINE
+            shown, size = _fitted(text, cell), 9.0 if line == 0 else 8.5
+            axes.text(
+                left + cell / 2, place_y, shown, ha="center", fontsize=size, alpha=1 - 0.3 * line
+            )
+    axes.text(GAP, GAP + 0.8 * LINE, _fitted(title, width, 10), fontsize=10)
+    axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
+    axes.set_axis_off()
+    return figure
+
+
+def _place_picture(
+    axes: "Axes", pixels: Pixels, left: float, top: float, cell: float, *, backing: bool
+) -> None:
+    """Fit a picture into its cell, on grey; small ones keep their square pixels."""
+    height, width = pixels.shape[:2]
+    if backing and height != width:
+        grey = blend(INK, np.full((1, 1), 0.12))
+        axes.imshow(grey, extent=(left, left + cell, top + cell, top), aspect="auto")
+    scale = cell / max(height, width)
+    x, y = left + (cell - scale * width) / 2, top + (cell - scale * height) / 2
+    axes.imshow(
+        pixels,
+        extent=(x, x + scale * width, y + scale * height, y),
+        aspect="auto",
+        interpolation="none" if max(height, width) <= 2 * cell else "auto",  # else averaged down
+    )
+
+
+def _fitted(text: str, width: float, size: float = 9) -> str:
+    """Shorten a text to about a width in points; letters are 0.6 of their size wide."""
+    return shortened(" ".join(text.split()), max(1, int(width / (0.6 * size))))
+
+
+@dataclass(frozen=True)
+class Hard:
+    """A test image that runs tend to get wrong.
+
+    Attributes:
+        index: Its place among the test images.
+        label: Its class.
+        found: The label most runs give it, the true one aside; `None` where all are right.
+        wrong: Runs that get it wrong.
+        runs: All runs that were asked.
+    """
+
+    index: int
+    label: int
+    found: int | None
+    wrong: int
+    runs: int
+
+
+@styled
+def hardest_drawing(
+    hard: Sequence[Hard], images: Tensor, names: Sequence[str], data: str
+) -> Drawing:
+    """Draw test images with what they are and what they are taken for.
+
+    Args:
+        hard: Which ones.
+        images: All test images, `(n, c, h, w)`.
+        names: Of the classes.
+        data: Name of the set.
+    """
+    labels = []
+    for each in hard:
+        taken = "" if each.found is None else f" → {names[each.found]}"
+        labels.append(f"{names[each.label]}{taken}\n{each.wrong} of {each.runs}")
+    shown = displayable(images[[each.index for each in hard]])
+    figure = _sheet(list(shown), labels, columns=5)
+    title = f"Hardest test images, {data}"
+    caption = (
+        f"The {len(hard)} test images that most of {hard[0].runs} runs, of all recipes and sizes, "
+        "get wrong: true class → most frequent wrong label, and how many runs are wrong."
+    )
+    return Drawing(slug("hardest", data), title, caption, figure)
+
+
+@styled
+def filter_drawing(group: Group, filters: Tensor, run: RunRecord, own: Series) -> Drawing:
+    """Draw one filter `(g, k, k)` at all elements of its group."""
+    title = f"A filter turning: {own.name}, {run.size:,} images, seed {run.seed}"
+    caption = (
+        f"The strongest filter of the first layer at all {group.order} elements of {group}. "
+        "Blue is positive, orange negative. It is sampled anew at every angle, never interpolated."
+    )
+    values = (filters / filters.abs().max().clamp(min=1e-12)).double().numpy()
+    colours = np.where(
+        values[..., None] > 0, blend(BLUE, abs(values)), blend(VERMILLION, abs(values))
+    )
+    labels = [
+        f"{math.degrees(each.angle):g}°" + (" ⇅" if each.flip else "") for each in group.elements
+    ]
+    columns = min(group.order, 4 if group.order <= 8 else 8)
+    cell = (WIDTH - GAP) / columns - GAP
+    figure = _sheet(list(colours), labels, columns=columns, cell=cell)
+    return Drawing(slug("filter", run.data, own.name), title, caption, figure)

@@ -1,0 +1,360 @@
+"""The look of all figures, and how they get into files and pages.
+
+Figures are made without pyplot, so that none stays open. matplotlib is slow to import and is
+imported only where something is drawn.
+"""
+
+import io
+import math
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from invint.errors import ConfigError
+from invint.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+Pixels = np.ndarray[Any, np.dtype[Any]]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+SUFFIXES = (".png", ".svg", ".pdf")
+INK, PAPER = "#1b1d21", "#fdfdfe"  # of no other use, so that a page can put its own in their place
+BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"  # Okabe and Ito
+ORANGE, SKY = "#e69f00", "#56b4e9"
+COLOURS = (INK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+MARKERS = "osD^vPX*"  # their count and that of the colours share no factor: 56 different pairs
+SOFT, FAINT = INK + "b0", INK + "28"  # with opacity
+WIDTH = 360  # points; a phone shows 10 of them as 9 pixels, a desk as 14
+STYLE: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "figure.constrained_layout.w_pad": 0.07,
+    "figure.constrained_layout.h_pad": 0.07,
+    "axes.facecolor": "none",
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib
+    "font.size": 10.0,
+    "text.color": INK,
+    "text.parse_math": False,  # a class may be called "$5"
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK + "80",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": INK + "1c",
+    "grid.linewidth": 0.8,
+    "xtick.color": INK + "80",
+    "ytick.color": INK + "80",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "ytick.major.size": 0.0,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.0,
+    "legend.frameon": False,
+    "image.interpolation": "none",
+    "image.composite_image": False,
+    "savefig.dpi": 150,
+    "svg.fonttype": "none",  # text stays text: small, searchable, in the fonts of the reader
+    "svg.hashsalt": "invint",
+}
+SETTINGS = threading.RLock()
+
+
+def styled(draw: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Draw in the style of the package.
+
+    matplotlib's settings belong to the whole process. They are changed as long as the function
+    runs, and a lock keeps two threads from restoring each other's.
+    """
+
+    @wraps(draw)
+    def drawn(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        from matplotlib import rc_context
+
+        with SETTINGS, rc_context(STYLE):
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def new_figure(height: float, width: float = WIDTH) -> "Figure":
+    """Return an empty figure; sizes in points."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width / 72, height / 72), layout="constrained")
+
+
+def check_suffix(path: Path) -> None:
+    """Raise `ConfigError` unless a figure can be written to a file of this name."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"expected a .png, .svg or .pdf file for the figure, got {str(path)!r}")
+
+
+@styled
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure as .png, .svg or .pdf, whole or not at all; equal figures as equal files."""
+    check_suffix(path)
+    if path.suffix == ".svg":
+        root = _tidy_svg(figure)
+        root.set("xmlns", "http://www.w3.org/2000/svg")
+        root.set("font-family", "DejaVu Sans, Verdana, sans-serif")
+        write_atomically(path, ET.tostring(root, encoding="unicode") + "\n")
+        return
+    picture = io.BytesIO()
+    dates = {"CreationDate": None} if path.suffix == ".pdf" else {}
+    figure.savefig(picture, format=path.suffix[1:], metadata=dates)
+    write_atomically(path, picture.getvalue())
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of a report.
+
+    Attributes:
+        name: For the file it is saved as; no other drawing of a page has it.
+        title: Heading.
+        caption: What is drawn, and how to read it.
+        figure: The drawing itself.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
+
+    @property
+    def svg(self) -> str:
+        """What a page holds."""
+        return inline_svg(self.figure, name=self.name, title=self.title, about=self.caption)
+
+
+@styled
+def inline_svg(figure: "Figure", *, name: str, title: str, about: str) -> str:
+    """Return a figure as an element of an HTML page, which decides on its colours and fonts.
+
+    Figures are drawn in the colours `INK` and `PAPER`. Here the one becomes `currentColor`, the
+    colour of the text around the figure, and the other the page's variable `--card`: the figure
+    follows a page from light to dark. Fonts are left to the page, and the background is clear.
+
+    Args:
+        figure: Drawn in the style of the package.
+        name: Makes the names inside different from those of other drawings on the page.
+        title: For those who cannot see it.
+        about: The same, at length.
+    """
+    root = _tidy_svg(figure, salt=name, facecolor="none")
+    root.set("role", "img")
+    for place, (tag, text) in enumerate((("title", title), ("desc", about))):
+        element = ET.Element(tag)
+        element.text = text
+        root.insert(place, element)
+    text = ET.tostring(root, encoding="unicode")
+    return str(text).replace(INK, "currentColor").replace(PAPER, f"var(--card, {PAPER})")
+
+
+def _tidy_svg(figure: "Figure", salt: str = "invint", **options: Any) -> ET.Element:
+    """Return a figure as SVG, without what matplotlib writes and nobody reads."""
+    from matplotlib import rc_context
+
+    stream = io.StringIO()
+    with rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
+        # The reader's fonts write the text, and may have letters that the one here has not.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure.savefig(stream, format="svg", metadata={"Date": None}, **options)
+    text = stream.getvalue()
+    root = ET.fromstring(text)
+    _tidy(root, used=set(re.findall(r'(?:href="|url\()#([^")]+)', text)))
+    for name in ("width", "height", "version"):
+        del root.attrib[name]
+    # matplotlib sets these two for every element by a rule that would hold for the whole page
+    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
+    return root
+
+
+def _tidy(element: ET.Element, used: set[str]) -> None:
+    element.tag = _local(element.tag)
+    element.text = (element.text or "").strip() or None
+    element.tail = "\n"
+    element.attrib = dict(_attributes(element.attrib, used))
+    children: list[ET.Element] = []
+    for child in element:
+        if _local(child.tag) in ("metadata", "style"):
+            continue
+        _tidy(child, used)
+        if child.get("style") == "fill: none":  # the background of axes, which is clear
+            continue
+        bare = child.tag in ("g", "defs") and not child.attrib and (child.tag == "g" or not child)
+        children += child if bare else [child]
+    element[:] = children
+
+
+def _attributes(found: Mapping[str, str], used: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is kept: an identifier that is used, or one of `tie`, as an attribute."""
+    for key, value in found.items():
+        kind, _, name = value.partition(":")
+        if key == "id" and kind in ("series", "key"):
+            yield f"data-{kind}", name
+        elif (key == "id" and value not in used) or value.startswith("rotate(-0 "):
+            continue
+        elif key == "style":
+            yield key, _rounded(re.sub(r"font-family: [^;]+;? ?", "", value), 2)
+        else:
+            yield _local(key), _rounded(value, 4 if key == "transform" else 2)
+
+
+def _local(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def _rounded(text: str, digits: int) -> str:
+    if text.startswith("data:"):
+        return text
+    return re.sub(
+        rf"-?\d+\.\d{{{digits + 1},}}(?![\de])",
+        lambda number: f"{round(float(number[0]), digits):g}",
+        " ".join(text.split()),
+    )
+
+
+@dataclass(frozen=True)
+class Series:
+    """A recipe in figures: always of the same name, colour and marker.
+
+    Attributes:
+        recipe: Its name.
+        name: What figures call it.
+        index: Its place among the recipes.
+    """
+
+    recipe: str
+    name: str
+    index: int
+
+    @property
+    def colour(self) -> str:
+        """The colour."""
+        return COLOURS[self.index % len(COLOURS)]
+
+    @property
+    def page_colour(self) -> str:
+        """The colour, as a page that decides on its own ink writes it."""
+        return self.colour.replace(INK, "currentColor")
+
+    @property
+    def marker(self) -> str:
+        """The marker, by which it is known where colours are not."""
+        return MARKERS[self.index % len(MARKERS)]
+
+    def look(self, *, averaged: bool = False, paper: bool = False) -> dict[str, Any]:
+        """Return how `plot` draws it: averaged ones dotted, the paper's dashed, both hollow."""
+        line: dict[str, Any] = {"color": self.colour, "marker": self.marker}
+        if paper:
+            line |= {"linestyle": (0, (4, 3)), "linewidth": 1.1}
+        elif averaged:
+            line |= {"linestyle": (0, (1, 1.5))}
+        return line | {"markerfacecolor": PAPER} if averaged or paper else line
+
+    def key(self, *, averaged: bool = False) -> str:
+        """Return what ties its curve to its name in a legend."""
+        return f"s{self.index}{'a' if averaged else ''}"
+
+
+def series_of(recipes: Sequence[str]) -> dict[str, Series]:
+    """Return the look of each recipe; names leave the set out where all share it."""
+    sets = {recipe.partition("/")[0] for recipe in recipes}
+    names = [recipe.partition("/")[2] if len(sets) == 1 else recipe for recipe in recipes]
+    return {
+        recipe: Series(recipe, name or recipe, index)
+        for index, (recipe, name) in enumerate(zip(recipes, names, strict=True))
+    }
+
+
+def slug(*words: object) -> str:
+    """Return words as a file name."""
+    text = "-".join(str(word) for word in words).lower()
+    return "".join(letter if letter.isalnum() else "-" for letter in text)
+
+
+def tie(artists: Iterable[Any], *keys: str) -> None:
+    """Tie artists to names in the legend: a click on one of these hides them in a page."""
+    for artist in artists:
+        artist.set_gid(f"series:{' '.join(keys)}")
+
+
+def draw_legend(figure: "Figure", entries: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+    """Write names above everything; `entries` are names and looks by their keys."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=name, **look) for name, look in entries.values()]
+    columns = _legend_columns([name for name, _ in entries.values()])
+    legend = figure.legend(
+        handles=handles, loc="outside upper left", ncols=columns, columnspacing=1.4, fontsize=9.5
+    )
+    for key, handle, text in zip(entries, legend.legend_handles, legend.get_texts(), strict=True):
+        for artist in (handle, text):
+            if artist is not None:
+                artist.set_gid(f"key:{key}")
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    longest = max(map(len, names))
+    return max(1, min(len(names), WIDTH // (6 * longest + 42)))
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """Return the height `draw_legend` will need for these names."""
+    return 8 + 16.5 * -(-len(names) // _legend_columns(names))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return about four to eight round numbers within a logarithmic axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    choices: tuple[tuple[float, ...], ...] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+    for factors in choices:
+        ticks = (round(factor * 10.0**decade, 12) for decade in decades for factor in factors)
+        found = [tick for tick in ticks if low <= tick <= high]
+        if len(found) >= 4:
+            return found
+    even = MaxNLocator(5).tick_values(low, high)
+    return [float(tick) for tick in even if low <= tick <= high]
+
+
+def few_ticks(count: int) -> "MaxNLocator":
+    """Return what finds a few round numbers on an axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(count, steps=[1, 2, 5, 10])
+
+
+def plain(number: float) -> str:
+    """Return a number as one would write it on an axis."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.6g}"
+
+
+def shortened(text: str, letters: int) -> str:
+    """Return at most so many letters of a text, and say so where it goes on."""
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def blend(colour: str, opacity: Any) -> Pixels:
+    """Return a colour `(…, 4)` for each opacity, for images that let the page shine through."""
+    from matplotlib.colors import to_rgb
+
+    weights = np.asarray(opacity, dtype=float)[..., None]
+    return np.concatenate([np.broadcast_to(to_rgb(colour), (*weights.shape[:-1], 3)), weights], -1)

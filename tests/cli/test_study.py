@@ -1,21 +1,21 @@
 import shutil
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from support.tiny_runs import place_in, tiny
+from support.tiny_runs import tiny, workspace_in
 from typer.testing import CliRunner, Result
 
 from invint.cli import main
-from invint.cli.study import study
-from invint.cli.terminal.study import Whole, duration, study_table
+from invint.cli.study import Workers, chosen_seeds, duration, study, study_table, train_all
+from invint.cli.study_progress import StudyProgress
 from invint.errors import InvintError
 from invint.study.forecast import Speed
-from invint.study.pool import Outcome, one_by_one
+from invint.study.pool import InProcess, Outcome, Workspace, completed
 from invint.study.records import find_runs, read_records
 
 Invoke = Callable[..., Result]
@@ -119,8 +119,9 @@ def test_a_dry_run_shows_the_plan_and_trains_nothing(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speed = Speed(step=10.0, image=0.0, tests=0)
-    monkeypatch.setattr("invint.study.forecast.measured", lambda *_, **__: speed)
-    arguments = ["digits", "--seeds", "0,4", "--sizes", "50,1000", "--only", "cnn", "--dry-run"]
+    monkeypatch.setattr("invint.study.forecast.measure", lambda *_, **__: speed)
+    arguments = ["digits", "--seed", "0", "--seed", "4"]
+    arguments += ["--sizes", "50,1000", "--only", "cnn", "--dry-run"]
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     heading, *rows, total = result.stdout.splitlines()
@@ -137,8 +138,8 @@ def test_a_dry_run_shows_the_plan_and_trains_nothing(
 
 
 def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
-    place, cell = place_in(tmp_path), tiny()
-    list(one_by_one([cell], place))
+    workspace, cell = workspace_in(tmp_path), tiny()
+    list(completed(InProcess(), [cell], workspace))
     cells = [cell, tiny(size=200), tiny("digits/pooling")]
     found = find_runs([tmp_path])
     assert [run.steps for run in found] == [cell.steps]
@@ -155,8 +156,21 @@ def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
         (["digits", "--only", "foo"], "--only foo: no such recipe; the study has cnn, pooling, "),
         (["digits", "--sizes", "2000"], "--sizes 2000: digits has 1,000 training images; "),
         (["digits", "--sizes", "few"], "--sizes few: expected numbers or all, like 100,1000,all"),
-        (["digits", "--seeds", "x"], "--seeds x: expected a number, or several like 0,2,4"),
-        (["digits", "--seeds", "0"], "--seeds: expected seeds of 0 or more, got none"),
+        (["digits", "--seeds", "x"], "--seeds x: expected how many, 1 or more; "),
+        (
+            ["digits", "--seeds", "0"],
+            "--seeds 0: expected how many, 1 or more; --seed 0 asks for the seed 0 alone",
+        ),
+        (
+            ["digits", "--seeds", "0,2,4"],
+            "--seeds 0,2,4: expected how many; for these seeds write --seed 0 --seed 2 --seed 4",
+        ),
+        (["digits", "--seeds", "2,"], "--seeds 2,: expected how many; for these seeds write --s"),
+        (
+            ["digits", "--seeds", "2", "--seed", "4"],
+            "--seeds says how many, --seed which: give one of them",
+        ),
+        (["digits", "--seed", "-1"], "--seed: expected seeds of 0 or more, got [-1]"),
         (["digits", "--jobs", "0"], "--jobs 0: expected 1 or more processes"),
         (["digits", "--engine", "ray"], "--engine ray: there are local and dask"),
         (["digits", "--address", "tcp://a"], "--address tcp://a: goes with --engine dask"),
@@ -171,37 +185,37 @@ def test_wrong_use_is_one_line_before_anything_is_trained(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_stopped_study_says_how_to_go_on(
+def test_a_stopped_study_says_how_to_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*_: Any) -> Iterator[Any]:
+    def stopped(*_: Any, **__: Any) -> Iterator[Any]:
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr("invint.cli.terminal.study.one_by_one", stopped)
+    monkeypatch.setattr("invint.study.pool.completed", stopped)
     arguments = ["invint", "study", "digits", "--seeds", "1", "--runs", str(tmp_path / "runs")]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 130
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == ("invint: stopped with 0 of 40 runs done; the same command goes on from there")
+    assert last == ("invint: stopped with 0 of 40 runs complete; the same command resumes")
 
 
 @pytest.mark.slow
 def test_a_stopped_study_shows_what_is_done(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(*arguments: Any) -> Iterator[Outcome]:
-        yield next(one_by_one(*arguments))
+    def stopped(*arguments: Any, **options: Any) -> Iterator[Outcome]:
+        yield next(completed(*arguments, **options))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("invint.cli.terminal.study.one_by_one", stopped)
+    monkeypatch.setattr("invint.study.pool.completed", stopped)
     records = tmp_path / "records.json"
     result = invoke(
         *["digits", "--seeds", "2", "--sizes", "50", "--only", "cnn", "--records", str(records)]
     )
-    assert line_of(result).startswith("stopped with 1 of 2 runs done")
+    assert line_of(result).startswith("stopped with 1 of 2 runs complete")
     assert "digits/cnn" in result.stdout
     assert [run.seed for run in read_records(records)] == [0]
 
@@ -209,23 +223,71 @@ def test_a_stopped_study_shows_what_is_done(
 def test_the_bar_follows_the_logs_of_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("invint.cli.terminal.study.LOOK", 0.01)
-    place, cells = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
-    place.folder(cells[0]).mkdir(parents=True)
-    log = place.folder(cells[0]) / "log.jsonl"
+    monkeypatch.setattr("invint.cli.study_progress.LOOK", 0.01)
+    looked = threading.Event()
+    workspace, cells = workspace_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
+    workspace.folder(cells[0]).mkdir(parents=True)
+    log = workspace.folder(cells[0]) / "log.jsonl"
     log.write_text('{"epoch": 1.0, "step": 1}\n')
-    with Whole(cells, place).shown() as bar:
-        task = bar.progress.tasks[0]
-        assert (task.completed, task.total) == (1, 12)
-        with log.open("a") as file:
-            file.write('{"epoch": 2.0, "step": 3}\n')
-        deadline = time.monotonic() + 5
-        while task.completed < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+    bar = StudyProgress(cells, workspace)
+    task = bar.progress.tasks[0]
+    assert (task.completed, task.total) == (1, 12)
+    with log.open("a") as file:
+        file.write('{"epoch": 2.0, "step": 3}\n')
+    read_logs = bar.read_logs
+
+    def look() -> None:
+        read_logs()
+        looked.set()
+
+    monkeypatch.setattr(bar, "read_logs", look)
+    with bar.shown():
+        assert looked.wait(60)
         assert task.completed == 3
-        bar.finish(Outcome(cells[0], place.folder(cells[0]), error=0.125))
+        bar.finish(Outcome(cells[0], workspace.folder(cells[0]), error=0.125))
         assert (task.completed, task.description) == (6, "1 of 2 runs")
     assert "digits/cnn, 50 images, seed 0: 12.50% error" in capsys.readouterr().err
+
+
+def test_the_bar_counts_the_steps_of_runs_in_this_process(tmp_path: Path) -> None:
+    bar = StudyProgress([tiny(seed=0), tiny(seed=1)], workspace_in(tmp_path))
+    callback, task = bar.callback(tiny(seed=1)), bar.progress.tasks[0]
+    callback.on_start(tmp_path, 2, 6)
+    callback.on_step(3)
+    assert task.completed == 3
+
+
+def test_a_line_above_the_bar_keeps_the_brackets_of_a_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bar = StudyProgress([tiny()], workspace_in(tmp_path))
+    bar.say("runs[old]/a[/b]: locked")
+    assert "runs[old]/a[/b]: locked" in capsys.readouterr().err
+
+
+def test_where_every_run_is_known_no_cluster_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "unfinished", lambda *_: [])
+    workers = Workers(engine="dask", address="nowhere")
+    assert train_all([tiny()], workspace_in(tmp_path), workers) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "seeds"),
+    [
+        (None, None, None),
+        (None, [], None),
+        ("1", None, [0]),
+        ("3", None, [0, 1, 2]),
+        (None, [4], [4]),
+        (None, [0, 4], [0, 4]),
+    ],
+)
+def test_seeds_are_how_many_or_which(
+    count: str | None, given: list[int] | None, seeds: list[int] | None
+) -> None:
+    assert chosen_seeds(count, given) == seeds
 
 
 @pytest.mark.parametrize(

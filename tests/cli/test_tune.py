@@ -9,10 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from invint.cli.terminal.tune import Tuning
 from invint.cli.tune import tune
-from invint.errors import ConfigError, DataError
+from invint.errors import ConfigError, DataError, RunError
 from invint.recipes import find_recipe
+from invint.study.pool import Workspace
+from invint.study.search import search_space
+from invint.study.tune import Tuning
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(tune)
@@ -104,28 +106,43 @@ def test_a_wrong_data_set_stops_before_there_are_trials(
     assert not list(tmp_path.iterdir())
 
 
+class Stop(Exception):
+    pass
+
+
 def test_processes_that_are_elsewhere_find_runs_and_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found: list[Tuning] = []
-    monkeypatch.setattr(Tuning, "complete", lambda tuning, *_, **__: found.append(tuning))
+
+    def stop(tuning: Tuning, *_: object, **__: object) -> None:
+        found.append(tuning)
+        raise Stop
+
+    monkeypatch.setattr(Tuning, "search", stop)
     np.savez("own.npz", images=np.zeros((30, 20, 20), np.uint8), labels=np.arange(30) % 3)
-    invoke("digits/cnn", "--data", "arrays:own.npz", "--data-dir", "sets", "--runs", "trials")
+    with pytest.raises(Stop):
+        invoke("digits/cnn", "--data", "arrays:own.npz", "--data-dir", "sets", "--runs", "trials")
     (tuning,) = found
     assert tuning.recipe.data.name == f"arrays:{tmp_path / 'own.npz'}"
-    assert (tuning.place.data_dir, tuning.place.runs) == (tmp_path / "sets", tmp_path / "trials")
+    assert (tuning.workspace.data_dir, tuning.workspace.runs) == (
+        tmp_path / "sets",
+        tmp_path / "trials",
+    )
 
 
 def test_two_tunings_of_the_same_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from invint.errors import RunError
-    from invint.study.search import search_space
-    from invint.study.tune import tuning_folder
-
     monkeypatch.chdir(tmp_path)
     recipe = find_recipe("digits/cnn")
-    folder = tuning_folder(Path("tuning"), recipe, 0, (0.02, 1.0), search_space(recipe))
-    with folder.locked(), pytest.raises(RunError, match="another process is working"):
+    tuning = Tuning(
+        recipe=recipe,
+        space=search_space(recipe),
+        seed=0,
+        scales=(0.02, 1.0),
+        workspace=Workspace(runs=Path("tuning")),
+    )
+    with tuning.store.locked(), pytest.raises(RunError, match="another process is working on"):
         invoke("digits/cnn")

@@ -74,9 +74,9 @@ def test_sizes_of_the_study_that_other_data_do_not_have_are_left_out() -> None:
     [
         ({"sizes": [1001]}, r"--sizes 1001: digits has 1,000 training images; ask for 1 to 1,000"),
         ({"sizes": [0]}, r"--sizes 0: digits has 1,000 training images"),
-        ({"seeds": [-1]}, r"--seeds: expected seeds of 0 or more, got \[-1\]"),
-        ({"seeds": []}, r"--seeds: expected seeds of 0 or more, got none"),
-        ({"scale": 0.0}, r"--scale 0: expected a share of the iterations in \(0, 1\]"),
+        ({"seeds": [-1]}, r"--seed: expected seeds of 0 or more, got \[-1\]"),
+        ({"seeds": []}, r"--seed: expected seeds of 0 or more, got none"),
+        ({"scale": 0.0}, r"--scale 0: expected a fraction of the iterations in \(0, 1\]"),
         (
             {"only": ["poling"]},
             "--only poling: no such recipe; did you mean 'pooling'. the study has cnn, pooling",

@@ -3,20 +3,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
-from support.tiny_runs import place_in, tiny, weights
+from support.tiny_runs import tiny, weights, workspace_in
 
-from invint.errors import ConfigError, RunError
+from invint.errors import ConfigError
 from invint.recipes import changed
 from invint.study import pool
 from invint.study.grid import Cell
-from invint.study.pool import Outcome, Place, on_cluster, one_by_one
+from invint.study.pool import InProcess, Note, Outcome, Workspace, completed, executor_for
 from invint.train import Execution
 from invint.train.store import RunStore
 
@@ -40,27 +42,38 @@ def save_often() -> None:
     vars(training)["SECONDS_BETWEEN_CHECKPOINTS"] = 0.0
 
 
-def is_underway(place: Place, cell: Cell) -> bool:
-    saved = (place.folder(cell) / "last.safetensors").exists()
-    return saved and 0 < place.steps_done(cell) < cell.steps / 2
+def is_underway(workspace: Workspace, cell: Cell) -> bool:
+    saved = (workspace.folder(cell) / "last.safetensors").exists()
+    return saved and 0 < workspace.steps_done(cell) < cell.steps / 2
 
 
-def worker_of(client: Any, cell: Cell) -> int:
-    """Return the process that works at a run."""
-    pids = client.run(os.getpid)
-    (address,) = [
-        address
-        for address, keys in client.processing().items()
-        if any(
-            key.startswith(f"{cell.recipe.name}-{cell.recipe.hash}-{cell.seed}-") for key in keys
-        )
+def worker_of(client: Any, workspace: Workspace, cell: Cell) -> int:
+    """Return the process that works on a run: the one that has its lock open."""
+    lock = str(workspace.folder(cell) / "lock")
+    (pid,) = [
+        pid
+        for pid in client.run(os.getpid).values()
+        if lock in {file.path for file in psutil.Process(pid).open_files()}
     ]
-    return int(pids[address])
+    return int(pid)
+
+
+def on_cluster(
+    cells: Sequence[Cell],
+    workspace: Workspace,
+    *,
+    jobs: int = 1,
+    address: str | None = None,
+    note: Note = pool.silent,
+) -> Iterator[Outcome]:
+    """Train runs on a cluster as the command does."""
+    with executor_for(workspace, engine="dask", jobs=jobs, address=address, note=note) as executor:
+        yield from completed(executor, cells, workspace, at_once=None, note=note)
 
 
 @pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(client: Any, tmp_path: Path) -> None:
-    here, there = place_in(tmp_path / "here"), place_in(tmp_path / "there")
+    here, there = workspace_in(tmp_path / "here"), workspace_in(tmp_path / "there")
     cells = [tiny(seed=seed, scale=1.0) for seed in (0, 1)] + [tiny(seed=2)]
     address, outcomes = client.scheduler.address, list[Outcome]()
     client.run(save_often)
@@ -72,12 +85,12 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(client: Any, tmp_
     while not is_underway(there, cells[0]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(worker_of(client, cells[0]), signal.SIGKILL)
+    os.kill(worker_of(client, there, cells[0]), signal.SIGKILL)
     assert not (there.folder(cells[0]) / "result.json").exists()
     work.join()
     assert {outcome.cell for outcome in outcomes} == set(cells)
     assert [outcome.problem for outcome in outcomes] == ["", "", ""]
-    list(one_by_one(cells, here))
+    list(completed(InProcess(), cells, here))
     for cell in cells:
         assert weights(here, cell) == weights(there, cell)
 
@@ -85,16 +98,16 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(client: Any, tmp_
 @pytest.mark.slow
 def test_a_run_that_goes_on_elsewhere_is_waited_for(client: Any, tmp_path: Path) -> None:
     """A coordinator that is started again may meet what its workers have not ended yet."""
-    place, cells, notes = place_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
-    held = RunStore(place.folder(cells[0])).locked()
+    workspace, cells, notes = workspace_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
+    held = RunStore(workspace.folder(cells[0])).locked()
     held.__enter__()
-    outcomes = on_cluster(cells, place, address=client.scheduler.address, note=notes.append)
+    outcomes = on_cluster(cells, workspace, address=client.scheduler.address, note=notes.append)
     assert next(outcomes).cell == cells[1]
     held.__exit__(None, None, None)
     (last,) = outcomes
     assert (last.cell, last.problem) == (cells[0], "")
     assert notes == [
-        "digits/cnn, 50 images, seed 0: another process is at work on it; trying again later"
+        "digits/cnn, 50 images, seed 0: another process is working on it; trying again later"
     ]
 
 
@@ -107,16 +120,16 @@ def test_a_relative_path_to_data_is_found_by_workers_that_are_elsewhere(
     monkeypatch.chdir(tmp_path)
     cell = tiny(size=30)
     cell = replace(cell, recipe=changed(cell.recipe, ["data.name=arrays:own.npz"]))
-    place = replace(place_in(Path()), data_dir=Path())
-    (outcome,) = on_cluster([cell], place, address=client.scheduler.address)
+    workspace = replace(workspace_in(Path()), data_dir=Path())
+    (outcome,) = on_cluster([cell], workspace, address=client.scheduler.address)
     assert outcome.problem == ""
-    assert (tmp_path / place.folder(cell) / "result.json").exists()
+    assert (tmp_path / workspace.folder(cell) / "result.json").exists()
 
 
 @pytest.mark.slow
 def test_what_fails_on_a_worker_is_its_outcome(client: Any, tmp_path: Path) -> None:
-    place = place_in(tmp_path)
-    (outcome,) = on_cluster([tiny(size=5)], place, address=client.scheduler.address)
+    workspace = workspace_in(tmp_path)
+    (outcome,) = on_cluster([tiny(size=5)], workspace, address=client.scheduler.address)
     assert "5 images cannot show 10 classes" in outcome.problem
 
 
@@ -134,11 +147,11 @@ def test_a_cluster_of_its_own_offers_the_gpus_of_the_machine(
     resources = pool._resources
     monkeypatch.setattr(pool, "_resources", heard)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    place = Place(runs=tmp_path / "runs", execution=Execution(threads=1))
+    workspace = Workspace(runs=tmp_path / "runs", execution=Execution(threads=1))
     cells = [tiny(seed=0), tiny(seed=1)]
-    outcomes = list(on_cluster(cells, place, jobs=2))
+    outcomes = list(on_cluster(cells, workspace, jobs=2))
     assert {(outcome.cell, outcome.problem) for outcome in outcomes} == {(c, "") for c in cells}
-    assert place.unfinished(cells) == []
+    assert workspace.unfinished(cells) == []
     assert asked_for == [{"GPU": 1}]
 
 
@@ -155,8 +168,8 @@ class _Scheduler:
 
 def asked(device: str | None, *workers: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
     notes: list[str] = []
-    place = Place(execution=Execution(device=device))
-    resources = pool._resources(_Scheduler(*workers), place, notes.append)
+    workspace = Workspace(execution=Execution(device=device))
+    resources = pool._resources(_Scheduler(*workers), workspace, notes.append)
     return resources, " ".join(notes)
 
 
@@ -186,7 +199,7 @@ def test_a_scheduler_that_does_not_answer_is_one_line(
 ) -> None:
     monkeypatch.setattr(pool, "CONNECT", 0.3)
     with pytest.raises(ConfigError, match=f"--address {address}: no Dask scheduler answers there"):
-        list(on_cluster([tiny()], place_in(tmp_path), address=address))
+        list(on_cluster([tiny()], workspace_in(tmp_path), address=address))
 
 
 def test_missing_dask_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,38 +208,49 @@ def test_missing_dask_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("importlib.import_module", without)
     with pytest.raises(ConfigError, match=r"--engine dask: needs distributed; pip install 'invint"):
-        list(on_cluster([tiny()], place_in(tmp_path)))
+        list(on_cluster([tiny()], workspace_in(tmp_path)))
 
 
-class _Future:
-    """Ends as a run does whose workers or scheduler are gone."""
+class Killed(Executor):
+    """Gives every call up, as Dask does when several workers were lost over it."""
 
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-
-    def cancelled(self) -> bool:
-        return self.error is None
-
-    def result(self) -> None:
-        raise self.error or RuntimeError
+    def submit(self, *_: Any) -> "Future[Any]":  # type: ignore[override]
+        future: Future[Any] = Future()
+        future.set_exception(distributed.KilledWorker("a run", "a worker", 3))
+        return future
 
 
 def test_a_run_that_loses_every_worker_is_given_up(tmp_path: Path) -> None:
-    place, cell = place_in(tmp_path), tiny()
-    killed = distributed.KilledWorker("a run", "a worker", 3)
-    outcome = pool._outcome(_Future(killed), cell, place)
-    folder = place.folder(cell)
+    workspace, cell = workspace_in(tmp_path), tiny()
+    (outcome,) = completed(Killed(), [cell], workspace)
     assert outcome.problem == (
-        f"{folder}: several workers were lost over it; is there enough memory for it?"
+        f"{workspace.folder(cell)}: several workers were lost over it; "
+        "is there enough memory for it?"
     )
-    broken = pool._outcome(_Future(ImportError("no invint here")), cell, place)
-    assert broken.problem == f"{folder}: ImportError: no invint here"
 
 
-def test_a_lost_scheduler_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="the Dask scheduler was lost; finished runs are kept"):
-        pool._outcome(_Future(None), tiny(), place_in(tmp_path))
+class _Worker:
+    name = 1
 
 
-def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:
-    assert list(on_cluster([], place_in(tmp_path), address="nowhere")) == []
+def test_workers_of_a_cluster_on_this_machine_take_its_gpus_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    pool.dask_setup(_Worker())
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+
+
+@pytest.mark.slow
+def test_an_error_does_not_wait_for_the_calls_under_way(client: Any, tmp_path: Path) -> None:
+    address, calls = client.scheduler.address, list[Future[None]]()
+
+    def interrupted() -> None:
+        with executor_for(workspace_in(tmp_path), engine="dask", address=address) as executor:
+            calls.append(executor.submit(time.sleep, 600))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert calls[0].cancelled()

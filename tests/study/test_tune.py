@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError, RunError
+from invint.study.journal import Journal, Measured, Trial, best_trial, cost, incumbents
 from invint.study.search import (
     OPTIMIZERS,
     Bohb,
@@ -20,7 +21,7 @@ from invint.study.search import (
     check_scales,
     round_of_brackets,
 )
-from invint.study.tune import Budget, Journal, Measured, Trial, best_trial, cost, incumbents, tune
+from invint.study.tune import Budget, tune
 
 SPACE = (
     Range("train.lr", 1e-5, 1e-1, log=True),
@@ -183,7 +184,7 @@ def test_as_many_trials_are_under_way_as_there_are_jobs(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         journal = Journal(tmp_path / "trials")
 
-        def heard(_: Trial) -> None:
+        def count(_: Trial) -> None:
             counts.append(len(journal.trials) - len(journal.ended))
 
         tune(
@@ -193,7 +194,7 @@ def test_as_many_trials_are_under_way_as_there_are_jobs(tmp_path: Path) -> None:
             Budget(trials=30),
             executor=pool,
             jobs=4,
-            heard=heard,
+            on_trial=count,
         )
     assert len(counts) == 30
     assert max(counts) == 3  # one has just ended

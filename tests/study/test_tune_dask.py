@@ -1,19 +1,19 @@
-"""Trials on a Dask cluster."""
+"""Trials on a Dask cluster: the executor is that of runs."""
 
 import os
 
 import pytest
 
 from invint.errors import ConfigError
-from invint.study.pool import Place, cluster_executor
+from invint.study.pool import Workspace, executor_for
 from invint.train import Execution
 
-PLACE = Place(execution=Execution(device="cpu"))
+WORKSPACE = Workspace(execution=Execution(device="cpu"))
 
 
 @pytest.mark.slow
-def test_calls_are_carried_out_in_processes_of_the_cluster() -> None:
-    with cluster_executor(PLACE, jobs=1) as executor:
+def test_calls_are_made_in_processes_of_the_cluster() -> None:
+    with executor_for(WORKSPACE, engine="dask") as executor:
         first, second = (executor.submit(os.getpid).result() for _ in range(2))
     assert first == second != os.getpid()
 
@@ -22,6 +22,6 @@ def test_an_address_without_a_scheduler_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("invint.study.pool.CONNECT", 0.2)
     with (
         pytest.raises(ConfigError, match="no Dask scheduler answers there within"),
-        cluster_executor(PLACE, address="tcp://127.0.0.1:9"),
+        executor_for(WORKSPACE, address="tcp://127.0.0.1:9"),
     ):
         pass

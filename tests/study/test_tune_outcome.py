@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from invint.study.journal import Measured, Trial
 from invint.study.search import Choice, Range
 from invint.study.tune import (
-    Measured,
-    Trial,
     against_own,
     trials_csv,
     verdict,

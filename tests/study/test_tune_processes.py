@@ -1,4 +1,4 @@
-"""Where trials are carried out: processes that end with their parent, and Dask."""
+"""Trials in processes, which end with their parent, and on Dask's executor."""
 
 import os
 import signal
@@ -9,16 +9,18 @@ from pathlib import Path
 import psutil
 import pytest
 
+from invint.study.journal import Journal, Measured
+from invint.study.pool import WorkerProcesses
 from invint.study.search import Configuration, RandomSearch, Range
-from invint.study.tune import Budget, Journal, Measured, processes, tune
+from invint.study.tune import Budget, tune
 
 SPACE = (Range("model.dropout", 0.0, 0.8),)
 PARENT = """
 import os, sys, time
-from invint.study.tune import processes
+from invint.study.pool import WorkerProcesses
 
 if __name__ == "__main__":
-    with processes(2) as pool:
+    with WorkerProcesses(2) as pool:
         found = [pool.submit(os.getpid) for _ in range(8)]
         print(*{each.result() for each in found}, flush=True)
         pool.submit(time.sleep, 600).result()
@@ -46,8 +48,8 @@ def test_processes_of_a_killed_parent_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trials_are_carried_out_in_other_processes(tmp_path: Path) -> None:
-    with processes(2) as pool:
+def test_trials_are_made_in_other_processes(tmp_path: Path) -> None:
+    with WorkerProcesses(2) as pool:
         journal = Journal(tmp_path / "trials")
         search = RandomSearch(SPACE, (1.0, 1.0), 0)
         trials = tune(search, dropout, journal, Budget(trials=6), executor=pool, jobs=2)
@@ -58,7 +60,7 @@ def test_trials_are_carried_out_in_other_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_dasks_executor_carries_trials_out_too(tmp_path: Path) -> None:
+def test_dasks_executor_makes_trials_too(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
     with distributed.Client(**options, dashboard_address=None) as client:
@@ -67,8 +69,3 @@ def test_dasks_executor_carries_trials_out_too(tmp_path: Path) -> None:
         trials = tune(search, dropout, journal, Budget(trials=5), executor=pool, jobs=2)
         pool.shutdown()
     assert [trial.state for trial in trials] == ["done"] * 5
-
-
-def test_one_job_stays_in_this_process() -> None:
-    with processes(1) as here:
-        assert here.submit(os.getpid).result() == os.getpid()

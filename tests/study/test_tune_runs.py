@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,18 +10,19 @@ import pytest
 from invint.errors import ConfigError, Interrupted, RunError
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.registry import read_recipe, write_recipe
-from invint.study.pool import Place
+from invint.study.journal import Trial
+from invint.study.pool import Workspace
 from invint.study.search import Configuration, search_space
-from invint.study.tune import TrainedTrial, Trial, tuned_recipe, tuning_folder
+from invint.study.tune import TrainedTrial, Tuning, tuned_recipe
 from invint.train import Execution
 
 CONFIGURATION: Configuration = {"train.lr": 0.012, "train.lr_decay_epochs": 3.5}
 
 
 def trained(runs: Path, recipe: Recipe | None = None, *, keep: bool = False) -> TrainedTrial:
-    place = Place(runs=runs, execution=Execution(device="cpu", threads=1))
+    workspace = Workspace(runs=runs, execution=Execution(device="cpu", threads=1))
     recipe = recipe or find_recipe("digits/cnn")
-    return TrainedTrial(recipe=recipe, seed=0, place=place, keep_weights=keep)
+    return TrainedTrial(recipe=recipe, seed=0, workspace=workspace, keep_weights=keep)
 
 
 def test_a_trial_holds_a_fifth_out_and_does_a_share_of_the_iterations() -> None:
@@ -74,7 +76,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def train_run(*_: object, **__: object) -> Path:
         raise error
 
-    monkeypatch.setattr("invint.study.tune.train_run", train_run)
+    monkeypatch.setattr("invint.study.pool.train_run", train_run)
 
 
 def test_exhausted_memory_fails_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +119,19 @@ def test_folders_of_tunings_differ_with_all_that_proposals_depend_on(tmp_path: P
     recipe = find_recipe("digits/cnn")
     other = recipe.replace(data={"size": 100})
     space = search_space(recipe)
-    folders = [
-        tuning_folder(tmp_path, recipe, 0, (0.1, 1.0), space).path,
-        tuning_folder(tmp_path, recipe, 1, (0.1, 1.0), space).path,
-        tuning_folder(tmp_path, recipe, 0, (0.2, 1.0), space).path,
-        tuning_folder(tmp_path, recipe, 0, (0.1, 1.0), space[1:]).path,
-        tuning_folder(tmp_path, other, 0, (0.1, 1.0), space).path,
+    tuning = Tuning(
+        recipe=recipe, space=space, seed=0, scales=(0.1, 1.0), workspace=Workspace(runs=tmp_path)
+    )
+    tunings = [
+        tuning,
+        replace(tuning, seed=1),
+        replace(tuning, scales=(0.2, 1.0)),
+        replace(tuning, space=space[1:]),
+        replace(tuning, recipe=other),
     ]
+    folders = [each.store.path for each in tunings]
     assert len(set(folders)) == 5
-    assert tuning_folder(tmp_path, recipe, 0, (0.1, 1.0), space).path == folders[0]
+    assert replace(tuning, keep_weights=True).store.path == folders[0]
 
 
 @pytest.mark.parametrize("name", ["digits/cnn", "rotmnist/attention", "stl10/wrn"])

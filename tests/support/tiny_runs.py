@@ -4,7 +4,7 @@ from pathlib import Path
 
 from invint.recipes import changed, find_recipe
 from invint.study.grid import Cell
-from invint.study.pool import Place
+from invint.study.pool import Workspace
 from invint.train import Execution
 
 IMAGES = 1000
@@ -16,11 +16,11 @@ def tiny(name: str = "digits/cnn", *, seed: int = 0, scale: float = 0.1, size: i
     return Cell(changed(find_recipe(name), choices), seed, IMAGES)
 
 
-def place_in(folder: Path) -> Place:
-    """Return a place with one thread, so that bits repeat."""
-    return Place(runs=folder / "runs", execution=Execution(device="cpu", threads=1))
+def workspace_in(folder: Path) -> Workspace:
+    """Return a workspace with one thread, so that bits repeat."""
+    return Workspace(runs=folder / "runs", execution=Execution(device="cpu", threads=1))
 
 
-def weights(place: Place, cell: Cell) -> bytes:
+def weights(workspace: Workspace, cell: Cell) -> bytes:
     """Return the file of the trained network."""
-    return (place.folder(cell) / "model.safetensors").read_bytes()
+    return (workspace.folder(cell) / "model.safetensors").read_bytes()

@@ -1,81 +1,130 @@
 """`invint study`: a grid of runs, its plan, its table, its report."""
 
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invint.cli.options import Side, SkipBad, TestShare, own_choices
-from invint.errors import ConfigError, RunError
+from invint.cli.console import loaded, say, show, show_table, status, write
+from invint.cli.options import (
+    Compile,
+    Data,
+    DataDir,
+    Device,
+    Precision,
+    Runs,
+    Scale,
+    Side,
+    SkipBad,
+    TestShare,
+    Threads,
+    own_choices,
+)
+from invint.errors import ConfigError, Interrupted, RunError
 from invint.files import check_writable
+
+if TYPE_CHECKING:  # they need torch, which help does not wait for
+    from invint.recipes.recipe import DataChoice
+    from invint.study.grid import Cell
+    from invint.study.pool import Outcome, Workspace
+    from invint.study.records import RunRecord
+    from invint.study.tables import Table
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ENGINES = ("local", "dask")
 
 
 def study(  # noqa: PLR0913
-    name: Annotated[str, typer.Argument(help="table1 … table5, digits or digits-selection.")],
-    seeds: Annotated[str | None, typer.Option(help="How many, or which: 3, or 0,2,4.")] = None,
-    sizes: Annotated[str | None, typer.Option(help="Training images: 100,1000,all.")] = None,
-    only: Annotated[str | None, typer.Option(help="Recipes: pooling,local-ws.")] = None,
-    data: Annotated[str | None, typer.Option(help="Another data set than the recipes'.")] = None,
-    skip_bad: SkipBad = False,
-    side: Side = None,
-    test_share: TestShare = None,
-    scale: Annotated[float | None, typer.Option(help="Share of the iterations to run.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
+    name: Annotated[
+        str,
+        typer.Argument(metavar="STUDY", help="table1 … table5, digits or digits-selection."),
+    ],
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="How many seeds, from 0 on: 3 for 0, 1 and 2."),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(metavar="SEED", help="Which seed, instead of --seeds; repeatable."),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,…", help="Numbers of training images, such as 100,1000,all."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Recipes, such as pooling,local-ws.")
+    ] = None,
+    data: Data = None,
+    scale: Scale = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes side by side.")] = 1,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="local, or dask for a cluster.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Dask scheduler.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and how long it takes here.")
     ] = False,
-    runs: Annotated[Path, typer.Option(help="Where the folders of runs are.")] = Path("runs"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where data sets are.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
-    compile: Annotated[
-        bool | None, typer.Option(help="Use torch.compile; on CUDA by default. It costs a minute.")
+    runs: Runs = Path("runs"),
+    data_dir: DataDir = None,
+    format: Annotated[
+        str, typer.Option(metavar="NAME", help="terminal, markdown, csv or latex.")
+    ] = "terminal",
+    records: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write small records to this file.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
-    format: Annotated[str, typer.Option(help="terminal, markdown, csv or latex.")] = "terminal",
-    records: Annotated[Path | None, typer.Option(help="Write small records to this file.")] = None,
     known: Annotated[
-        Path | None, typer.Option(help="Records of runs made elsewhere: not run again.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Records of runs made elsewhere: not run again."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page to this file.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    skip_bad: SkipBad = False,
+    side: Side = None,
+    test_share: TestShare = None,
+    device: Device = None,
+    precision: Precision = None,
+    compile: Compile = None,
+    threads: Threads = None,
 ) -> None:
-    """Carry out the runs of a study that are not done yet, and show its table."""
-    from invint.cli.terminal import study as terminal
+    """Train the runs of a study that are not complete yet, and show its table."""
     from invint.study.grid import find_study, plan
-    from invint.study.pool import Place
+    from invint.study.pool import Workspace
     from invint.train import Execution
 
-    _check_options(jobs=jobs, engine=engine, address=address, format=format)
-    for path in (records, report):
-        if path is not None:
-            check_writable(path)  # before the work, not after it
+    workers = Workers(jobs, engine, address)
+    workers.check()
+    if address is not None and engine != "dask":
+        raise ConfigError(f"--address {address}: goes with --engine dask")
+    output = Output(format, records, known, report, title or f"Study {name}")
+    output.check()
     cells = plan(
         find_study(name),
-        terminal.counter(data_dir),
-        seeds=_seeds(seeds),
+        cache(lambda choice: count_images(choice, data_dir)),
+        seeds=chosen_seeds(seeds, seed),
         sizes=_sizes(sizes),
         only=[each.strip() for each in only.split(",")] if only else (),
         data=own_choices(data, skip_bad=skip_bad, side=side, test_share=test_share),
         scale=scale,
     )
     execution = Execution(device=device, precision=precision, compile=compile, threads=threads)
-    elsewhere = terminal.keys_of(known)
-    place = Place(runs=runs, data_dir=data_dir, execution=execution, known=elsewhere)
+    workspace = Workspace(
+        runs=runs, data_dir=data_dir, execution=execution, known=known_runs(known)
+    )
     if dry_run:
-        terminal.show_plan(cells, place, jobs)
+        show_plan(cells, workspace, jobs)
         return
     try:
-        failed = terminal.carry_out(cells, place, terminal.choose_engine(engine, jobs, address))
+        failed = train_all(cells, workspace, workers)
     finally:  # also of a study that was stopped
-        terminal.show_table(cells, place, known, format=format, records=records)
+        show_results(cells, workspace, output)
     if report is not None:
-        terminal.write_page(cells, place, known, report, title or f"Study {name}", records)
+        write_page(cells, workspace, output, report)
     if failed:
         raise RunError(
             f"{len(failed)} of {len(cells)} runs failed, first {failed[0].cell.label}: "
@@ -83,25 +132,72 @@ def study(  # noqa: PLR0913
         )
 
 
-def _check_options(*, jobs: int, engine: str, address: str | None, format: str) -> None:
-    if jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: expected 1 or more processes")
-    if engine not in ENGINES:
-        raise ConfigError(f"--engine {engine}: there are {' and '.join(ENGINES)}")
-    if address is not None and engine != "dask":
-        raise ConfigError(f"--address {address}: goes with --engine dask")
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
+# The options
 
 
-def _seeds(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        numbers = [int(each) for each in text.strip(",").split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--seeds {text}: expected a number, or several like 0,2,4") from error
-    return numbers if "," in text else list(range(numbers[0]))
+@dataclass(frozen=True)
+class Workers:
+    """Where runs are trained.
+
+    Attributes:
+        jobs: Number of processes.
+        engine: `local` or `dask`.
+        address: Of a Dask scheduler, if there is one already.
+    """
+
+    jobs: int = 1
+    engine: str = "local"
+    address: str | None = None
+
+    def check(self) -> None:
+        """Refuse what there is not."""
+        if self.jobs < 1:
+            raise ConfigError(f"--jobs {self.jobs}: expected 1 or more processes")
+        if self.engine not in ENGINES:
+            raise ConfigError(f"--engine {self.engine}: there are {' and '.join(ENGINES)}")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is made of the finished runs.
+
+    Attributes:
+        format: Of the table.
+        records: A file to write records to.
+        known: A file of records of runs made elsewhere.
+        report: A file to write a page to.
+        title: Of the page.
+    """
+
+    format: str
+    records: Path | None
+    known: Path | None
+    report: Path | None
+    title: str
+
+    def check(self) -> None:
+        """Refuse what cannot be written: before the work, not after it."""
+        if self.format not in FORMATS:
+            raise ConfigError(f"--format {self.format}: there are {', '.join(FORMATS)}")
+        for path in (self.records, self.report):
+            if path is not None:
+                check_writable(path)
+
+
+def chosen_seeds(count: str | None, given: Sequence[int] | None) -> list[int] | None:
+    """Return the seeds of `--seeds`, how many, or of `--seed`, which; `None` without either."""
+    if count is None:
+        return list(given) if given else None
+    if given:
+        raise ConfigError("--seeds says how many, --seed which: give one of them")
+    if "," in count:
+        which = " ".join(f"--seed {each.strip()}" for each in count.split(",") if each.strip())
+        raise ConfigError(f"--seeds {count}: expected how many; for these seeds write {which}")
+    if not count.strip().isdecimal() or int(count) < 1:
+        raise ConfigError(
+            f"--seeds {count}: expected how many, 1 or more; --seed 0 asks for the seed 0 alone"
+        )
+    return list(range(int(count)))
 
 
 def _sizes(text: str | None) -> list[int | None] | None:
@@ -111,3 +207,175 @@ def _sizes(text: str | None) -> list[int | None] | None:
         return [None if each.strip() == "all" else int(each) for each in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"--sizes {text}: expected numbers or all, like 100,1000,all") from error
+
+
+def count_images(choice: "DataChoice", data_dir: Path | None) -> int:
+    """Return the number of training images of a data set."""
+    return len(loaded(choice, data_dir).train)
+
+
+def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
+    """Return hash and seed of the runs in a file of records, if they are of this version."""
+    if records is None:
+        return frozenset()
+    from invint.study.records import read_records
+    from invint.version import __version__
+
+    runs = read_records(records)
+    others = sorted({run.version for run in runs} - {__version__})
+    if others:
+        raise ConfigError(
+            f"{records}: has runs of invint {' and '.join(others)}, this is {__version__}; "
+            "runs of several versions do not belong into one table"
+        )
+    return frozenset((run.hash, run.seed) for run in runs)
+
+
+# The runs
+
+
+def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers) -> "list[Outcome]":
+    """Train what is left, and return the runs that failed."""
+    from invint.cli.study_progress import StudyProgress
+    from invint.study.pool import InProcess, completed, executor_for
+
+    failed = []
+    left, bar = workspace.unfinished(cells), StudyProgress(cells, workspace)
+    elsewhere = workers.engine if left else "local"  # without runs there is no need of a cluster
+    jobs = min(workers.jobs, max(1, len(left)))
+    try:
+        with (
+            bar.shown(),
+            executor_for(
+                workspace,
+                engine=elsewhere,
+                jobs=jobs,
+                address=workers.address if left else None,
+                note=bar.say,
+            ) as executor,
+            closing(
+                completed(
+                    executor,
+                    left,
+                    workspace,
+                    at_once=None if elsewhere == "dask" else jobs,
+                    callback=bar.callback if isinstance(executor, InProcess) else None,
+                    note=bar.say,
+                )
+            ) as outcomes,
+        ):
+            for outcome in outcomes:
+                bar.finish(outcome)
+                failed += [outcome] if outcome.problem else []
+    except (Interrupted, KeyboardInterrupt) as stop:
+        done = len(cells) - len(workspace.unfinished(cells))
+        raise Interrupted(
+            f"stopped with {done} of {len(cells)} runs complete; the same command resumes"
+        ) from stop
+    return failed
+
+
+# Its plan
+
+
+def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> None:
+    """Print each run with its steps, its state and the time it takes on this machine."""
+    from invint.study.forecast import forecast
+    from invint.study.pool import threads_each
+
+    with status() as tell:
+        forecasts = forecast(
+            cells,
+            workspace,
+            threads=threads_each(jobs) if jobs > 1 else None,
+            on_recipe=lambda recipe: tell(f"measuring {recipe.name}"),
+        )
+    titles = ("run", "images", "seed", "steps", "state", "time left")
+    rows = [
+        (
+            each.cell.recipe.name,
+            f"{each.cell.size:,}",
+            str(each.cell.seed),
+            f"{each.cell.steps:,}",
+            each.state,
+            duration(each.seconds) if each.seconds else "",
+        )
+        for each in forecasts
+    ]
+    show_table(titles, rows, right=titles[1:])
+    left = [each for each in forecasts if each.seconds]
+    seconds = sum(each.seconds for each in left) / jobs
+    beside = f", {jobs} side by side" if jobs > 1 else ""
+    say(
+        f"{len(left)} of {len(forecasts)} runs left: about {duration(seconds)} on this "
+        f"machine{beside}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the two units that matter."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+# Its table and its page
+
+
+def show_results(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> None:
+    """Print the table of the finished runs, and write records if there is a file for them."""
+    from invint.study.records import write_records
+
+    found = _finished(cells, workspace, output)
+    if not found:
+        return
+    if output.records is not None:
+        write_records(found, output.records)
+    table = study_table(cells, found)
+    if output.format == "terminal":
+        show(table.terminal())
+    else:
+        write(getattr(table, output.format)() + "\n")
+
+
+def study_table(cells: "Sequence[Cell]", found: "Sequence[RunRecord]") -> "Table":
+    """Return the table of a study; what was asked for and has no run says so."""
+    from invint.study.tables import make_table
+
+    actual = {(run.choices["data"]["size"] or 0, run.size) for run in found}
+    columns = set[int]()
+    for cell in cells:
+        asked = cell.recipe.data.size or 0  # whole groups may make it a few images more or less
+        columns |= {size for key, size in actual if key == asked} or {cell.size}
+    recipes = list(dict.fromkeys(cell.recipe.name for cell in cells))
+    return make_table(found, recipes=recipes, sizes=sorted(columns))
+
+
+def write_page(cells: "Sequence[Cell]", workspace: "Workspace", output: Output, path: Path) -> None:
+    """Write a page about the finished runs, and records again: angles were measured for it."""
+    from invint.report import write_report
+    from invint.study.records import write_records
+
+    found = _finished(cells, workspace, output)
+    if not found:
+        return
+    left = [f"not run: {cell.label}" for cell in workspace.unfinished(cells)]
+    with status(f"drawing {len(found)} runs"):
+        write_report(found, path, title=output.title, data_dir=workspace.data_dir, notes=left)
+    if output.records is not None:
+        write_records(_finished(cells, workspace, output), output.records)
+    say(f"open {path.resolve().as_uri()}", error=True)
+
+
+def _finished(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> "list[RunRecord]":
+    """Read the finished runs of a study: from their folders, and from records made elsewhere."""
+    from invint.study.records import find_runs
+
+    paths = [workspace.folder(cell) for cell in cells if workspace.has_result(cell)]
+    asked = {(cell.recipe.hash, cell.seed) for cell in cells}
+    found = find_runs(paths if output.known is None else [*paths, output.known])
+    return [run for run in found if (run.hash, run.seed) in asked]

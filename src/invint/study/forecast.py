@@ -1,28 +1,15 @@
-"""How long runs will take, from a few real steps on this machine."""
+"""How long the runs of a study will take on this machine."""
 
-import statistics
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
-
-import torch
 
 from invint.recipes.recipe import Recipe, SelectionChoice
 from invint.study.grid import Cell
-from invint.study.pool import Place
-from invint.train import Execution
-from invint.train.device import ProcessGroup
-from invint.train.loop import fit
-from invint.train.run import EVALUATION_BATCH, Run
+from invint.study.pool import Workspace
+from invint.train.run import EVALUATION_BATCH
 from invint.train.setup import RunData
-from invint.train.store import RunStore
+from invint.train.timing import seconds_per_image, seconds_per_step
 
-WARM_UP = 2  # steps that are not counted: caches, compilation
-ENOUGH = 1.0  # seconds of steps that are counted, at least one step
-MOST = 20  # steps that are counted
 FEW = 4  # images of a batch that are measured where a whole one takes too long
 LONG = 3.0  # seconds of a step that are too long
 
@@ -34,7 +21,7 @@ class Speed:
     Attributes:
         step: Seconds of a training step.
         image: Seconds of a test image.
-        tests: How many images are answered at the end of a run, copies included.
+        tests: How many images are evaluated at the end of a run, copies included.
     """
 
     step: float
@@ -62,7 +49,7 @@ class Forecast:
 
     @property
     def state(self) -> str:
-        """The state in a word: done, a share, or to do."""
+        """The state in a word: done, a fraction, or to do."""
         if self.seconds == 0:
             return "done"
         return f"{self.done / self.cell.steps:.0%} done" if self.done else "to do"
@@ -70,10 +57,10 @@ class Forecast:
 
 def forecast(
     cells: Sequence[Cell],
-    place: Place,
+    workspace: Workspace,
     *,
     threads: int | None = None,
-    watch: Callable[[Recipe], None] = lambda _: None,
+    on_recipe: Callable[[Recipe], None] = lambda _: None,
 ) -> list[Forecast]:
     """Say of each run how long it will take on this machine.
 
@@ -81,26 +68,26 @@ def forecast(
 
     Args:
         cells: The runs.
-        place: Where they are, or will be, and how they are carried out.
-        threads: Of each process, unless `place` says so.
-        watch: Hears of each recipe before it is measured.
+        workspace: Where they are, or will be, and how they are executed.
+        threads: Of each process, unless `workspace` says so.
+        on_recipe: Receives each recipe before it is measured.
     """
     speeds: dict[Recipe, Speed] = {}
     forecasts = []
     for cell in cells:
-        done = place.steps_done(cell)
-        if not place.unfinished([cell]):
+        done = workspace.steps_done(cell)
+        if not workspace.unfinished([cell]):
             forecasts.append(Forecast(cell, done, 0.0))
             continue
-        recipe = what_is_measured(cell.recipe)
+        recipe = representative(cell.recipe)
         if recipe not in speeds:
-            watch(cell.recipe)
-            speeds[recipe] = measured(recipe, place, threads=threads)
+            on_recipe(cell.recipe)
+            speeds[recipe] = measure(recipe, workspace, threads=threads)
         forecasts.append(Forecast(cell, done, speeds[recipe].seconds(cell.steps - done)))
     return forecasts
 
 
-def what_is_measured(recipe: Recipe) -> Recipe:
+def representative(recipe: Recipe) -> Recipe:
     """Return the recipe without what does not matter for the time of a step.
 
     Of monomials it keeps as many as are left after their selection, that is for most of a run.
@@ -116,71 +103,20 @@ def what_is_measured(recipe: Recipe) -> Recipe:
     )
 
 
-def measured(recipe: Recipe, place: Place, *, threads: int | None = None) -> Speed:
-    """Make a few real steps and answer a few test images; nothing of it is kept.
+def measure(recipe: Recipe, workspace: Workspace, *, threads: int | None = None) -> Speed:
+    """Make a few real steps and evaluate a few test images; nothing of it is kept.
 
     Where a step takes seconds, a part of a batch stands for the whole.
     """
-    wanted = place.execution
-    execution = replace(wanted, threads=wanted.threads or threads).decided()
-    with execution.applied():
-        images = RunData.of(recipe, 0, place.data_dir)
-        if not execution.compile and recipe.train.batch_size > FEW:
-            part = _speed(recipe, images, execution, batch=FEW, tests=FEW)
-            if part.step > LONG:
-                return part
-        batch = recipe.train.batch_size
-        return _speed(recipe, images, execution, batch=batch, tests=EVALUATION_BATCH)
-
-
-def _speed(
-    recipe: Recipe, images: RunData, execution: Execution, *, batch: int, tests: int
-) -> Speed:
-    """Measure batches of a size, and multiply."""
-    smaller = recipe.replace(train={"batch_size": batch})
-    turns = recipe.data.test_turns
-    with tempfile.TemporaryDirectory() as folder:
-        run = Run(smaller, 0, RunStore(Path(folder)), images, execution, ProcessGroup())
-        return Speed(
-            step=_seconds_per_step(run) * recipe.train.batch_size / batch,
-            image=_seconds_per_image(run, tests),
-            tests=len(images.dataset.test) * (1 if turns == 1 else 1 + turns),
-        )
-
-
-def _seconds_per_step(run: Run) -> float:
-    """Return the median time of steps after the warm-up."""
-    times = [time.perf_counter()]
-
-    def enough(step: int) -> bool:
-        _wait_for(run.execution)
-        times.append(time.perf_counter())
-        return step > WARM_UP and times[-1] - times[WARM_UP] > ENOUGH
-
-    fit(
-        run.objective,
-        run.optimizer,
-        run.batches,
-        steps=range(WARM_UP + MOST),
-        rate=run.rate,
-        meter=run.meter,
-        accumulate=run.recipe.train.accumulate,
-        after_step=enough,
-    )
-    return statistics.median(after - before for before, after in pairwise(times[WARM_UP:]))
-
-
-def _seconds_per_image(run: Run, tests: int) -> float:
-    part = run.data.dataset.test
-    few = part[torch.arange(min(len(part), tests))]
-    dataset = replace(run.data.dataset, test=few)
-    run.data = replace(run.data, dataset=dataset)
-    run.test_logits(run.network, turns=1)
-    began = time.perf_counter()
-    run.test_logits(run.network, turns=1)
-    return (time.perf_counter() - began) / len(few)
-
-
-def _wait_for(execution: Execution) -> None:
-    if execution.device == "cuda":
-        torch.cuda.synchronize()
+    asked = workspace.execution
+    execution = replace(asked, threads=asked.threads or threads).decided()
+    data = RunData.of(recipe, 0, workspace.data_dir)
+    batch, turns = recipe.train.batch_size, recipe.data.test_turns
+    tests = len(data.dataset.test) * (1 if turns == 1 else 1 + turns)
+    if not execution.compile and batch > FEW:  # compiling again would take longer than it saves
+        part = recipe.replace(train={"batch_size": FEW})
+        step = seconds_per_step(part, data, execution) * batch / FEW
+        if step > LONG:
+            return Speed(step, seconds_per_image(recipe, data, execution, most=FEW), tests)
+    step = seconds_per_step(recipe, data, execution)
+    return Speed(step, seconds_per_image(recipe, data, execution, most=EVALUATION_BATCH), tests)

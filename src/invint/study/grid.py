@@ -28,7 +28,7 @@ class Study:
     Attributes:
         about: One line.
         recipes: Names of the recipes.
-        sizes: Numbers of training images; none means all.
+        sizes: Numbers of training images; `None` means all.
         seeds: How many seeds the paper has.
     """
 
@@ -143,12 +143,12 @@ def plan(
 
     Args:
         study: The whole grid.
-        count: Takes the choice of a data set to the number of its training images.
+        count: Returns the number of training images of a data set.
         seeds: Which seeds; 0 to one less than the study's number by default.
         sizes: Which numbers of training images; the study's by default.
         only: Which recipes, by their full names or what stands after the slash.
-        data: Other choices of data, `name` above all, in the place of the recipes' own.
-        scale: Share of the iterations to run.
+        data: Other choices of data, `name` above all, instead of the recipes' own.
+        scale: Fraction of the iterations to run.
 
     Raises:
         ConfigError: Something asked for is not in the study or not in the data.
@@ -157,7 +157,7 @@ def plan(
     counts = {recipe.data: count(recipe.data) for recipe in recipes}
     cells = [
         Cell(_sized(recipe, size, images), seed, images)
-        for seed in _checked_seeds(range(study.seeds) if seeds is None else seeds)
+        for seed in (range(study.seeds) if seeds is None else _checked_seeds(seeds))
         for size in (_fitting(study.sizes, counts) if sizes is None else sizes)
         for recipe in recipes
         for images in (counts[recipe.data],)
@@ -194,7 +194,7 @@ def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:
 
 def _checked_seeds(seeds: Sequence[int]) -> Sequence[int]:
     if not seeds or min(seeds) < 0:
-        raise ConfigError(f"--seeds: expected seeds of 0 or more, got {list(seeds) or 'none'}")
+        raise ConfigError(f"--seed: expected seeds of 0 or more, got {list(seeds) or 'none'}")
     return seeds
 
 
@@ -207,6 +207,6 @@ def _adapted(recipe: Recipe, data: Mapping[str, Any] | None, scale: float | None
         recipe = with_choices(recipe, {"data": data}, "--data")
     if scale is not None:
         if not 0 < scale <= 1:
-            raise ConfigError(f"--scale {scale:g}: expected a share of the iterations in (0, 1]")
+            raise ConfigError(f"--scale {scale:g}: expected a fraction of the iterations in (0, 1]")
         recipe = with_choices(recipe, {"train": {"scale": scale}}, "--scale")
     return recipe

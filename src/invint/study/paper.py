@@ -15,9 +15,9 @@ class PaperRow:
 
     Attributes:
         label: As printed.
-        recipe: Name of ours; none for networks of other papers.
+        recipe: Name of ours; `None` for networks of other papers.
         values: Mean and deviation of the test error in percent by number of training images.
-        parameters: Millions, as printed; none where the table does not say.
+        parameters: Millions, as printed; `None` where the table does not say.
     """
 
     label: str

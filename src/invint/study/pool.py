@@ -1,20 +1,30 @@
-"""Carrying out the runs of a study: where, in which order, and one after the other."""
+"""The runs of a study on any executor: this process, several of this machine, or a Dask cluster."""
 
 import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -26,19 +36,25 @@ from invint.errors import (
     RunLockedError,
     require_extra,
 )
+from invint.recipes import Recipe
 from invint.study.grid import Cell
 from invint.train import Callback, Execution, train_run
 from invint.train.store import RunStore
 
-PAUSE = 2.0  # seconds before a run is tried again that another process is at work on
+PAUSE = 2.0  # seconds before a run is tried again that another process has locked
 LOSSES = 3  # processes that may be lost over one run
+PATIENCE = 30.0  # seconds a process has to save a checkpoint when it is to stop
+CONNECT = 5.0  # seconds a scheduler has to answer
+ONE_RUN = threading.Lock()  # runs of one process would share its random numbers
 
 Note = Callable[[str], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where and how the runs of a study are carried out.
+class Workspace:
+    """Where runs are kept, and how they are executed.
 
     Attributes:
         runs: Where the folders of runs are.
@@ -70,6 +86,30 @@ class Place:
         """Return whether the folder of a run has its result."""
         return RunStore(self.folder(cell)).is_complete
 
+    def absolute(self) -> "Workspace":
+        """Return the same workspace for a process with another working directory."""
+        data_dir = None if self.data_dir is None else self.data_dir.resolve()
+        return replace(self, runs=self.runs.resolve(), data_dir=data_dir)
+
+    def train(
+        self,
+        recipe: Recipe,
+        seed: int,
+        *,
+        execution: Execution | None = None,
+        callback: Callback | None = None,
+    ) -> RunStore:
+        """Train a recipe here, or what is left of it; one run of this process at a time."""
+        with ONE_RUN:
+            return train_run(
+                recipe,
+                seed=seed,
+                runs=self.runs,
+                data_dir=self.data_dir,
+                execution=execution or self.execution,
+                callback=callback,
+            )
+
     def _finished(self, cell: Cell) -> bool:
         return (cell.recipe.hash, cell.seed) in self.known or self.has_result(cell)
 
@@ -81,236 +121,303 @@ class Outcome:
     Attributes:
         cell: The run.
         folder: Its folder.
-        error: Share of the test images with a wrong answer; none without a result.
+        error: Fraction of the test images with a wrong answer; `None` without a result.
         problem: Why there is no result, if there is none.
-        at_work: Whether the reason is another process at work on the same run.
+        locked: Whether the reason is another process that is working on the same run.
+        lost: Whether the reason is that its own process is gone.
     """
 
     cell: Cell
     folder: Path
     error: float | None = None
     problem: str = ""
-    at_work: bool = False
-
-
-class Waiting:
-    """The runs that are still to be begun. Those another process works at come again at the end.
-
-    Args:
-        cells: The runs.
-        note: Hears once of each run that has to wait.
-    """
-
-    def __init__(self, cells: Sequence[Cell], note: Note) -> None:
-        self.cells, self.note = deque(cells), note
-        self.losses, self.told = Counter[Cell](), set[Cell]()
-
-    def postponed(self, outcome: Outcome) -> bool:
-        """Return whether a run is to be tried again, and put it last if so."""
-        if not outcome.at_work:
-            return False
-        if outcome.cell not in self.told:
-            self.note(f"{outcome.cell.label}: another process is at work on it; trying again later")
-        self.told.add(outcome.cell)
-        self.cells.append(outcome.cell)
-        return True
-
-    def lost(self, cell: Cell, folder: Path) -> Outcome | None:
-        """Put a run whose process is gone first; return its end if that happened too often."""
-        self.losses[cell] += 1
-        if self.losses[cell] >= LOSSES:
-            problem = f"its process was lost {LOSSES} times; is there enough memory for it?"
-            return Outcome(cell, folder, problem=f"{folder}: {problem}")
-        self.note(f"{cell.label}: its process was lost; going on from its last checkpoint")
-        self.cells.appendleft(cell)
-        return None
+    locked: bool = False
+    lost: bool = False
 
 
 def silent(text: str) -> None:
-    """Hear nothing."""
+    """Ignore a note."""
 
 
-def carry_out(cell: Cell, place: Place, callback: Callback | None = None) -> Outcome:
-    """Carry out one run, or what is left of it; what goes wrong with it is its outcome."""
-    folder = place.folder(cell)
+def run_cell(cell: Cell, workspace: Workspace, callback: Callback | None = None) -> Outcome:
+    """Train one run, or what is left of it; what goes wrong with it is its outcome."""
+    folder = workspace.folder(cell)
     try:
-        train_run(
-            cell.recipe,
-            seed=cell.seed,
-            runs=place.runs,
-            data_dir=place.data_dir,
-            execution=place.execution,
-            callback=callback,
-        )
-        result = RunStore(folder).result or {}
+        result = workspace.train(cell.recipe, cell.seed, callback=callback).result or {}
     except Interrupted:
         raise
     except RunLockedError as error:
         time.sleep(PAUSE)
-        return Outcome(cell, folder, problem=str(error), at_work=True)
+        return Outcome(cell, folder, problem=str(error), locked=True)
     except InvintError as error:
         return Outcome(cell, folder, problem=str(error))
     except Exception as error:
-        return Outcome(cell, folder, problem=_unexpected(error, folder))
+        kept = RunStore(folder).write_problem("".join(traceback.format_exception(error)))
+        problem = f"{type(error).__name__}: {error} (the traceback is in {kept})"
+        return Outcome(cell, folder, problem=problem)
     return Outcome(cell, folder, error=result["error"])
 
 
-def one_by_one(
+def completed(
+    executor: Executor,
     cells: Sequence[Cell],
-    place: Place,
-    watch: Callable[[Cell], Callback] | None = None,
+    workspace: Workspace,
+    *,
+    at_once: int | None = 1,
+    callback: Callable[[Cell], Callback] | None = None,
     note: Note = silent,
 ) -> Generator[Outcome, None, None]:
-    """Carry out runs in this process.
+    """Train runs on an executor, and yield the outcome of each as it comes.
+
+    A run that another process has locked is tried again after the others. One whose process is
+    lost is resumed from its last checkpoint, and given up when that happens too often.
 
     Args:
+        executor: `InProcess()`, `WorkerProcesses(jobs)`, `client.get_executor(pure=False)` of a
+            Dask client, or what `executor_for` yields.
         cells: The runs.
-        place: Where and how.
-        watch: Returns who looks on at a run.
-        note: Hears of what a user should know.
+        workspace: Where and how; the folders must be the same for all workers.
+        at_once: How many runs are handed to the executor at once; `None` for all, where it has a
+            queue of its own, as a cluster does.
+        callback: Returns the callback of a run; only for runs in this process.
+        note: Receives what a user should know.
+
+    Raises:
+        RunError: The scheduler of a cluster was lost.
     """
-    waiting = Waiting(cells, note)
-    while waiting.cells:
-        cell = waiting.cells.popleft()
-        outcome = carry_out(cell, place, None if watch is None else watch(cell))
-        if not waiting.postponed(outcome):
-            yield outcome
-
-
-def _unexpected(error: Exception, folder: Path) -> str:
-    """Keep the traceback of an error that is not ours, and return a line about it."""
-    kept = RunStore(folder).write_problem("".join(traceback.format_exception(error)))
-    return f"{type(error).__name__}: {error} (the traceback is in {kept})"
-
-
-PATIENCE = 30.0  # seconds a process has to save a checkpoint when it is to stop
-
-
-def side_by_side(
-    cells: Sequence[Cell], place: Place, jobs: int, note: Note = silent
-) -> Generator[Outcome, None, None]:
-    """Carry out runs in several processes of this machine, which share its cores and GPUs.
-
-    A process that is lost costs its run what was done since the last checkpoint.
-
-    Args:
-        cells: The runs.
-        place: Where and how.
-        jobs: Number of processes.
-        note: Hears of what a user should know.
-    """
-    waiting = Waiting(cells, note)
-    workers = [_Worker(place, number, jobs) for number in range(min(jobs, len(cells)))]
+    if not isinstance(executor, InProcess | WorkerProcesses):
+        workspace = workspace.absolute()
+    queue, running = RunQueue(cells, note), dict[Future[Outcome], Cell]()
     try:
-        while waiting.cells or any(worker.cell for worker in workers):
-            for worker in workers:
-                if worker.cell is None and waiting.cells:
-                    worker.begin(waiting.cells.popleft())
-            for worker in _ready(workers):
-                outcome = worker.outcome() or waiting.lost(*worker.lost())
-                if outcome is not None and not waiting.postponed(outcome):
+        while queue.cells or running:
+            while queue.cells and (at_once is None or len(running) < at_once):
+                cell = queue.cells.popleft()
+                arguments = () if callback is None else (callback(cell),)
+                running[executor.submit(run_cell, cell, workspace, *arguments)] = cell
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in [each for each in running if each in done]:
+                cell = running.pop(future)
+                outcome = _outcome(future, cell, workspace.folder(cell))
+                if not queue.put_back(outcome):
                     yield outcome
     finally:
-        for worker in workers:
-            worker.stop()
-        for worker in workers:
-            worker.wait()
+        for future in running:
+            future.cancel()
 
 
-class _Worker:
-    """A process that carries out one run after the other.
+class RunQueue:
+    """The runs that are still to be started, or to be tried again.
 
     Args:
-        place: Where and how.
-        number: Of this process.
+        cells: The runs.
+        note: Receives why a run is tried again.
+    """
+
+    def __init__(self, cells: Sequence[Cell], note: Note) -> None:
+        self.cells, self.note = deque(cells), note
+        self.losses, self.postponed = Counter[Cell](), set[Cell]()
+
+    def put_back(self, outcome: Outcome) -> bool:
+        """Put a run into the queue again if it is worth another try, and return whether it is."""
+        cell = outcome.cell
+        if outcome.locked:
+            if cell not in self.postponed:
+                self.note(f"{cell.label}: another process is working on it; trying again later")
+            self.postponed.add(cell)
+            self.cells.append(cell)
+            return True
+        if outcome.lost:
+            self.losses[cell] += 1
+            if self.losses[cell] < LOSSES:
+                self.note(f"{cell.label}: its process was lost; resuming from its last checkpoint")
+                self.cells.appendleft(cell)
+                return True
+        return False
+
+
+def _outcome(future: "Future[Outcome]", cell: Cell, folder: Path) -> Outcome:
+    """Return the outcome of a call, or what became of the process that was to make it."""
+    try:
+        return future.result()
+    except CancelledError as error:  # by the Dask client, when it has lost its scheduler
+        raise RunError(
+            "the Dask scheduler was lost; finished runs are kept, and the same command resumes"
+        ) from error
+    except Interrupted:
+        raise
+    except BrokenExecutor:
+        problem = f"its process was lost {LOSSES} times; is there enough memory for it?"
+        return Outcome(cell, folder, problem=f"{folder}: {problem}", lost=True)
+    except Exception as error:
+        problem = (
+            "several workers were lost over it; is there enough memory for it?"
+            if _killed_workers(error)
+            else f"{type(error).__name__}: {error}"
+        )
+        return Outcome(cell, folder, problem=f"{folder}: {problem}")
+
+
+def _killed_workers(error: Exception) -> bool:
+    """Return whether Dask has given a call up; if it has, it is imported."""
+    distributed = sys.modules.get("distributed")
+    return distributed is not None and isinstance(error, distributed.KilledWorker)
+
+
+# Executors
+
+
+@contextmanager
+def executor_for(
+    workspace: Workspace,
+    *,
+    engine: str = "local",
+    jobs: int = 1,
+    address: str | None = None,
+    note: Note = silent,
+) -> Iterator[Executor]:
+    """Yield an executor for runs; an error, Ctrl-C or SIGTERM stops the runs under way.
+
+    Args:
+        workspace: Says whether runs want a GPU.
+        engine: `local`, or `dask` for a cluster.
+        jobs: Number of processes, or of workers of a cluster on this machine.
+        address: Of the scheduler of another cluster.
+        note: Receives what a user should know.
+
+    Raises:
+        ConfigError: Dask is not installed, or no scheduler answers.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_interrupted_by_sigterm())
+        if engine == "dask" or address is not None:
+            client = _connect(stack, workspace, jobs=jobs, address=address)
+            options = {"pure": False, "resources": _resources(client, workspace, note)}
+            executor: Executor = client.get_executor(**options)
+            stack.push(_cancel_after_error(executor))
+        else:
+            executor = InProcess() if jobs == 1 else WorkerProcesses(jobs)
+            stack.enter_context(executor)
+        yield executor
+
+
+class InProcess(Executor):
+    """Makes each call in this process, at once."""
+
+    def submit(
+        self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+    ) -> "Future[T]":
+        """Make a call, and return its future, which is done."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(function(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class WorkerProcesses(Executor):
+    """Several processes of this machine, which share its cores and take its GPUs in turn.
+
+    Each is a pool of its own: a process that is lost breaks the future of its own call alone, and
+    another process takes its place with the next call.
+
+    Args:
         jobs: Number of processes.
     """
 
-    def __init__(self, place: Place, number: int, jobs: int) -> None:
-        self.place, self.number, self.jobs = place, number, jobs
-        self.cell: Cell | None = None
-        self.start()
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.pools = [self._pool(index) for index in range(jobs)]
+        self.calls: list[list[Future[Any]]] = [[] for _ in range(jobs)]
 
-    def start(self) -> None:
-        """Start the process; Ctrl-C reaches it only while it trains."""
-        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, self.place, self.number, self.jobs)
-        self.process = context.Process(target=_serve, args=arguments, daemon=True)
-        with _deaf_to_interrupts():
-            self.process.start()
-        theirs.close()
+    def _pool(self, index: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            1,
+            mp_context=multiprocessing.get_context("spawn"),  # CUDA does not survive a fork
+            initializer=_start_worker,
+            initargs=(index, self.jobs),
+        )
 
-    def begin(self, cell: Cell) -> None:
-        """Hand a run over; should the process be gone, its outcome says so."""
-        self.cell = cell
-        try:
-            self.pipe.send(cell)
-        except OSError:
-            return
+    def submit(
+        self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+    ) -> "Future[T]":
+        """Hand a call to the process with the fewest calls."""
+        self.calls = [[call for call in calls if not call.done()] for calls in self.calls]
+        index = min(range(self.jobs), key=lambda each: len(self.calls[each]))
+        with _deaf_to_interrupts():  # the call may start a process, which inherits this
+            try:
+                future = self.pools[index].submit(_in_worker, function, *arguments, **options)
+            except BrokenExecutor:
+                self.pools[index].shutdown()
+                self.pools[index] = self._pool(index)
+                future = self.pools[index].submit(_in_worker, function, *arguments, **options)
+        self.calls[index].append(future)
+        return future
 
-    def outcome(self) -> Outcome | None:
-        """Return the outcome of the run, or nothing if the process is gone."""
-        try:
-            outcome: Outcome = self.pipe.recv()
-        except (EOFError, OSError):
-            return None
-        self.cell = None
-        return outcome
-
-    def lost(self) -> tuple[Cell, Path]:
-        """Start another process; return the run that this one was at."""
-        cell, self.cell = self.cell, None
-        if cell is None:
-            raise RuntimeError("a process without a run cannot lose one")
-        self.process.join()
-        self.start()
-        return cell, self.place.folder(cell)
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes when their calls are done."""
+        for pool in self.pools:
+            pool.shutdown(wait, cancel_futures=cancel_futures)
 
     def stop(self) -> None:
-        """Ask the process to save and to end."""
-        self.pipe.close()
-        if self.cell is not None:
-            self.process.terminate()
+        """End the processes now; a run under way saves a checkpoint first."""
+        # Executors have no public way to end their processes before Python 3.14.
+        processes = [each for pool in self.pools for each in (pool._processes or {}).values()]
+        for process in processes:
+            process.terminate()
+        alive, deadline = {each.sentinel: each for each in processes}, time.monotonic() + PATIENCE
+        while alive and time.monotonic() < deadline:
+            for sentinel in connection.wait(list(alive), deadline - time.monotonic()):
+                del alive[sentinel]  # type: ignore[arg-type]
+        for process in alive.values():
+            process.kill()
+        self.shutdown(cancel_futures=True)
 
-    def wait(self) -> None:
-        """Wait for the end of the process, and make it if need be."""
-        self.process.join(PATIENCE)
-        self.process.kill()
-        self.process.join()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the calls under way, or stop them after an error."""
+        if kind is None:
+            self.shutdown()
+        else:
+            self.stop()
 
 
-def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
-    by_pipe = {worker.pipe: worker for worker in workers if worker.cell is not None}
-    return [by_pipe[pipe] for pipe in wait(list(by_pipe))]  # type: ignore[index]
-
-
-def _serve(pipe: Connection, place: Place, number: int, jobs: int) -> None:
-    """Carry out what comes through the pipe, until it is closed."""
-    end_with_parent()
-    choose_gpu(number)
+def _start_worker(index: int, jobs: int) -> None:
+    """Prepare a process to share the machine with others."""
+    _end_with_parent()
+    choose_gpu(index)
     torch.set_num_threads(threads_each(jobs))
-    while True:
-        try:
-            pipe.send(carry_out(pipe.recv(), place))
-        except (EOFError, OSError, Interrupted):
-            return
+
+
+def _in_worker(function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+    """Make a call; a run that is stopped has saved its checkpoint, and ends its process.
+
+    A pool would take the error for an answer, and its process would wait for the next call.
+    """
+    try:
+        return function(*arguments, **options)
+    except (Interrupted, KeyboardInterrupt):
+        os._exit(128 + signal.SIGTERM)
 
 
 def threads_each(jobs: int) -> int:
-    """Return how many threads each of several processes gets when it is not told."""
+    """Return how many threads each of several processes gets unless it is told."""
     return max(1, torch.get_num_threads() // jobs)
 
 
-def choose_gpu(number: int) -> None:
+def choose_gpu(index: int) -> None:
     """Let a process that has not used a GPU yet see one of them only: the next in turn."""
     count = torch.cuda.device_count()
     if count > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % count]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index % count]
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """End this process at once when the one that started it is gone, however it went."""
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -318,7 +425,7 @@ def end_with_parent() -> None:
     sentinel = parent.sentinel
 
     def watch() -> None:
-        wait([sentinel])
+        connection.wait([sentinel])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -326,74 +433,43 @@ def end_with_parent() -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
+    """Start processes that Ctrl-C reaches only while they train, when they can save."""
+    with _handled(signal.SIGINT, signal.SIG_IGN):
         yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process inherits it
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-CONNECT = 5.0  # seconds a scheduler has to answer
-ONE_RUN = threading.Lock()  # runs of one process would share its random numbers
-
-
-def on_cluster(
-    cells: Sequence[Cell],
-    place: Place,
-    *,
-    jobs: int = 1,
-    address: str | None = None,
-    note: Note = silent,
-) -> Generator[Outcome, None, None]:
-    """Carry out runs on a Dask cluster.
-
-    A lost worker costs its run what was done since the last checkpoint: Dask gives the run to
-    another one, which goes on in the same folder.
-
-    Args:
-        cells: The runs.
-        place: Where and how; the folders must be the same for all workers.
-        jobs: Number of workers of a cluster on this machine.
-        address: Of the scheduler of another cluster.
-        note: Hears of what a user should know.
-
-    Raises:
-        ConfigError: Dask is not installed, or no scheduler answers.
-        RunError: The scheduler was lost.
-    """
-    if not cells:
-        return
-    place = _everywhere(place)
-    with ExitStack() as stack:
-        client = connected(stack, place, jobs=min(jobs, len(cells)), address=address)
-        resources = _resources(client, place, note)
-        yield from _carried_out(client, cells, place, address is None, resources, note)
 
 
 @contextmanager
-def cluster_executor(
-    place: Place, *, jobs: int = 1, address: str | None = None
-) -> Iterator[Executor]:
-    """Give what carries out calls on a Dask cluster, as a pool of processes would.
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process as Ctrl-C does, so that its workers end with it."""
 
-    Args:
-        place: Whether the calls want a GPU.
-        jobs: Number of workers of a cluster on this machine.
-        address: Of the scheduler of another cluster, whose workers should have one thread each.
-    """
-    with ExitStack() as stack:
-        client = connected(stack, place, jobs=jobs, address=address)
-        resources = _resources(client, place, silent)
-        yield stack.enter_context(client.get_executor(pure=False, resources=resources))
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with _handled(signal.SIGTERM, interrupt):
+        yield
 
 
-def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None) -> Any:
+@contextmanager
+def _handled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    """Handle a signal otherwise for a while; only the main thread can, others leave it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+# Dask
+
+
+def _connect(stack: ExitStack, workspace: Workspace, *, jobs: int, address: str | None) -> Any:
     """Return a client of a cluster that is closed with the stack."""
     distributed = require_extra("distributed", "--engine dask", "cluster")
     if address is None:
+        gpus = _wants_gpus(workspace) and torch.cuda.is_available()
         cluster = distributed.LocalCluster(
             n_workers=jobs,
             threads_per_worker=1,
@@ -401,7 +477,8 @@ def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None)
             memory_limit=0,  # a run's memory is its own business
             dashboard_address="127.0.0.1:0",  # any free port
             silence_logs=logging.ERROR,
-            resources={"GPU": 1} if _wants_gpus(place) and torch.cuda.is_available() else None,
+            resources={"GPU": 1} if gpus else None,
+            preload=[__name__] if gpus else None,  # for `dask_setup`
         )
         stack.enter_context(cluster)
         return stack.enter_context(distributed.Client(cluster))
@@ -414,17 +491,25 @@ def connected(stack: ExitStack, place: Place, *, jobs: int, address: str | None)
         ) from error
 
 
-def _everywhere(place: Place) -> Place:
-    """Return a place that means the same wherever a worker was started."""
-    data_dir = None if place.data_dir is None else place.data_dir.resolve()
-    return replace(place, runs=place.runs.resolve(), data_dir=data_dir)
+def dask_setup(worker: Any) -> None:
+    """Give a worker of a cluster on this machine its GPU; Dask calls this when it has started."""
+    choose_gpu(worker.name)
 
 
-def _wants_gpus(place: Place) -> bool:
-    return place.execution.device != "cpu"
+def _cancel_after_error(executor: Executor) -> Callable[..., None]:
+    """Return what ends the executor of a client: leaving it would wait for the runs under way."""
+
+    def leave(kind: object, *_: object) -> None:
+        executor.shutdown(wait=kind is None)
+
+    return leave
 
 
-def _resources(client: Any, place: Place, note: Note) -> dict[str, float] | None:
+def _wants_gpus(workspace: Workspace) -> bool:
+    return workspace.execution.device != "cpu"
+
+
+def _resources(client: Any, workspace: Workspace, note: Note) -> dict[str, float] | None:
     """Return what a run asks of a worker: a GPU, where the cluster offers some."""
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
     if not workers:
@@ -432,65 +517,8 @@ def _resources(client: Any, place: Place, note: Note) -> dict[str, float] | None
     if any(worker["nthreads"] > 1 for worker in workers):
         note("a worker with several threads makes one run at a time: start it with --nthreads 1")
     offered = any(worker["resources"].get("GPU") for worker in workers)
-    if offered and _wants_gpus(place):
+    if offered and _wants_gpus(workspace):
         return {"GPU": 1}
-    if place.execution.device == "cuda" and workers:
+    if workspace.execution.device == "cuda" and workers:
         note("no worker offers GPUs: start it with --resources GPU=1, or runs share its GPU")
     return None
-
-
-def _carried_out(
-    client: Any,
-    cells: Sequence[Cell],
-    place: Place,
-    own: bool,
-    resources: dict[str, float] | None,
-    note: Note,
-) -> Generator[Outcome, None, None]:
-    distributed = require_extra("distributed", "--engine dask", "cluster")
-    waiting, runs = Waiting(cells, note), dict[str, Cell]()
-    pending = distributed.as_completed()
-    while True:
-        while waiting.cells:
-            cell = waiting.cells.popleft()
-            key = f"{cell.recipe.name}-{cell.recipe.hash}-{cell.seed}-{len(runs)}"
-            runs[key] = cell
-            pending.add(
-                client.submit(
-                    _on_worker, cell, place, own, key=key, pure=False, resources=resources
-                )
-            )
-        if pending.is_empty():
-            return
-        future = next(pending)
-        outcome = _outcome(future, runs[future.key], place)
-        if not waiting.postponed(outcome):
-            yield outcome
-
-
-def _outcome(future: Any, cell: Cell, place: Place) -> Outcome:
-    distributed = require_extra("distributed", "--engine dask", "cluster")
-    folder = place.folder(cell)
-    if future.cancelled():
-        raise RunError(
-            "the Dask scheduler was lost; finished runs are kept, and the same command goes on"
-        )
-    try:
-        outcome: Outcome = future.result()
-    except distributed.KilledWorker:
-        problem = f"{folder}: several workers were lost over it; is there enough memory for it?"
-        return Outcome(cell, folder, problem=problem)
-    except Exception as error:
-        return Outcome(cell, folder, problem=f"{folder}: {type(error).__name__}: {error}")
-    return outcome
-
-
-def _on_worker(cell: Cell, place: Place, own: bool) -> Outcome:
-    """Carry out a run on a worker."""
-    from distributed import get_worker
-
-    with ONE_RUN:
-        name = get_worker().name
-        if own and isinstance(name, int) and _wants_gpus(place):
-            choose_gpu(name)
-        return carry_out(cell, place)

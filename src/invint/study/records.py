@@ -22,7 +22,7 @@ class ClassError:
     Attributes:
         name: Name of the class.
         images: Its test images.
-        error: Share of them with another label.
+        error: Fraction of them with a wrong answer.
     """
 
     name: str
@@ -32,12 +32,12 @@ class ClassError:
 
 @dataclass(frozen=True)
 class Bin:
-    """Test images whose label was given with similar confidence.
+    """Test images that were answered with similar confidence.
 
     Attributes:
         count: Number of images.
         confidence: Their mean confidence; 0 of none.
-        accuracy: Share with the right label; 0 of none.
+        accuracy: Fraction with the right answer; 0 of none.
     """
 
     count: int
@@ -67,7 +67,7 @@ class RunRecord:
         per_class: Error by class.
         parameters: Of the network.
         steps: Steps of training.
-        scale: Share of the recipe's iterations that ran.
+        scale: Fraction of the recipe's iterations that ran.
         seconds: Of training.
         test_images: Number of test images.
         train_images: Number of images trained on.
@@ -75,10 +75,10 @@ class RunRecord:
         environment: What it ran on.
         curve: Lines of the log, one for each epoch logged.
         selections: Lines of the log about the selection of monomials.
-        confusion: Test images by true class and label; empty if predictions are gone.
+        confusion: Test images by true class and answer; empty if predictions are gone.
         calibration: Test images by confidence; empty if predictions are gone.
         turns: Pairs of angle in degrees and accuracy, where they were measured.
-        folder: The run folder; none if read from a record.
+        folder: The run folder; `None` if read from a record.
     """
 
     recipe: str
@@ -164,7 +164,7 @@ def read_predictions(run: RunRecord) -> tuple[Tensor, Tensor] | None:
 
 
 def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], ...]:
-    """Count test images: one row for each true class, one column for each label given."""
+    """Count test images: one row for each true class, one column for each answer."""
     classes = logits.shape[1]
     cells = torch.bincount(labels * classes + logits.argmax(dim=1), minlength=classes**2)
     counts: list[int] = cells.tolist()
@@ -172,7 +172,7 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], .
 
 
 def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tuple[Bin, ...]:
-    """Sort test images by confidence, the probability of the label given, into equal intervals."""
+    """Sort test images by confidence, the probability of the answer, into equal intervals."""
     confidence, found = logits.double().softmax(dim=1).max(dim=1)
     confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
     right = (found == labels).double()
@@ -298,8 +298,8 @@ def to_record(run: RunRecord) -> dict[str, Any]:
     step = -(-len(run.curve) // POINTS) or 1
     values["curve"] = [
         {key: _shorter(value) for key, value in line.items()}
-        for number, line in enumerate(run.curve, start=1)
-        if number % step == 0 or number == len(run.curve)
+        for index, line in enumerate(run.curve, start=1)
+        if index % step == 0 or index == len(run.curve)
     ]
     return {"format": FORMAT} | values
 

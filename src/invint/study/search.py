@@ -208,7 +208,7 @@ class Proposal(NamedTuple):
 
     Attributes:
         configuration: The values, by their path in the recipe.
-        fidelity: Share of the iterations.
+        fidelity: Fraction of the iterations.
         token: By which the optimizer knows its proposal again.
     """
 
@@ -222,10 +222,10 @@ class Optimizer(Protocol):
     """Proposes what to try, and learns what came of it."""
 
     def propose(self) -> Proposal | None:
-        """Return what to try next; none as long as it waits for answers."""
+        """Return what to try next; `None` as long as it waits for results."""
 
     def learn(self, proposal: Proposal, error: float | None) -> None:
-        """Take the error of a proposal; none if it failed."""
+        """Take the error of a proposal; `None` if it failed."""
 
 
 class Bohb:
@@ -233,7 +233,7 @@ class Bohb:
 
     Args:
         space: What may be changed.
-        scales: Lowest and highest share of the iterations.
+        scales: Lowest and highest fraction of the iterations.
         seed: Of the proposals.
     """
 
@@ -249,7 +249,7 @@ class Bohb:
                 num_iterations=ROUNDS,
                 eta=ETA,
                 min_samples_in_model=len(space) + 1,
-                seed=seed + 1,  # to blackboxopt, the seed 0 is none
+                seed=seed + 1,  # to blackboxopt, the seed 0 means none
             )
 
     def propose(self) -> Proposal | None:
@@ -270,11 +270,11 @@ class Bohb:
 
 
 class RandomSearch:
-    """Configurations drawn at random, all with the highest share of the iterations.
+    """Configurations drawn at random, all with the highest fraction of the iterations.
 
     Args:
         space: What may be changed.
-        scales: Lowest and highest share of the iterations.
+        scales: Lowest and highest fraction of the iterations.
         seed: Of the proposals.
     """
 
@@ -298,7 +298,7 @@ OPTIMIZERS: dict[str, Callable[[Space, tuple[float, float], int], Optimizer]] = 
 
 
 def check_scales(low: float, high: float) -> tuple[float, float]:
-    """Return the lowest and highest share of the iterations, if they make sense."""
+    """Return the lowest and highest fraction of the iterations, if they make sense."""
     if not 0 < low <= high <= 1:
         raise ConfigError(
             f"{OWNER}: expected 0 < --min-scale ≤ --max-scale ≤ 1, got {low:g} and {high:g}"
@@ -319,8 +319,8 @@ def round_of_brackets(scales: tuple[float, float]) -> list[list[tuple[int, float
     for bracket in range(stages, 0, -1):
         first = math.ceil(stages / bracket * ETA ** (bracket - 1))
         sizes = [first // ETA**stage for stage in range(bracket)]
-        shares = [high / ETA**stage for stage in range(bracket - 1, -1, -1)]
-        brackets.append(list(zip(sizes, shares, strict=True)))
+        fidelities = [high / ETA**stage for stage in range(bracket - 1, -1, -1)]
+        brackets.append(list(zip(sizes, fidelities, strict=True)))
     return brackets
 
 

@@ -20,7 +20,7 @@ class Spread:
 
     Attributes:
         mean: The mean.
-        deviation: Sample standard deviation; none of one value.
+        deviation: Sample standard deviation; `None` of one value.
         count: Number of values.
     """
 
@@ -35,8 +35,8 @@ class Difference:
 
     Attributes:
         mean: Mean of first minus second.
-        low: Lower end of the confidence interval; none of one pair.
-        high: Upper end; none of one pair.
+        low: Lower end of the confidence interval; `None` of one pair.
+        high: Upper end; `None` of one pair.
         pairs: Number of pairs.
     """
 
@@ -72,10 +72,10 @@ def paired_difference(
     Args:
         first: Value by what makes a pair: the seed and the subset of training images.
         second: The values to compare with.
-        confidence: Share of such intervals that hold the true difference.
+        confidence: Fraction of such intervals that hold the true difference.
 
     Returns:
-        The difference; none where no key is in both.
+        The difference; `None` where no key is in both.
     """
     if not 0 < confidence < 1:
         raise ConfigError(f"paired_difference: confidence must be within (0, 1), got {confidence}")
@@ -100,7 +100,7 @@ class Excess:
     """Two classes that one network confuses more often than another.
 
     Attributes:
-        classes: Numbers of the two.
+        classes: Indices of the two.
         count: Confusions of the network, either way round.
         other: Those of the network it is compared with.
         p_value: Of the one-sided test, corrected for the number of pairs tested.

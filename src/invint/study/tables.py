@@ -1,4 +1,4 @@
-"""Numbers of a table in words: errors with their deviation, differences with their interval."""
+"""Tables of test errors by recipe and size: their rows, their notes, and four formats for them."""
 
 import csv
 import io
@@ -13,88 +13,12 @@ from invint.study.statistics import Difference, Spread, paired_difference, sprea
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-
-def interval_text(difference: Difference) -> str:
-    """Return the difference and, of several pairs, its interval."""
-    text = signed(difference.mean)
-    if difference.low is not None and difference.high is not None:
-        text += f" [{signed(difference.low)}, {signed(difference.high)}]"
-    return text
-
-
-def signed(number: float, kind: str = ".2f") -> str:
-    """Return a number with its sign, the minus as long as the plus."""
-    text = f"{number:+{kind}}"
-    return text.replace("-", "−") if float(text) else text[1:]
-
-
-def decimals(mean: float) -> int:
-    """Return how many digits of an error in percent are worth printing."""
-    return 2 if mean >= 1 else 3
-
-
-def plus_minus(mean: float, deviation: float | None) -> str:
-    """Return an error in percent with its deviation, if there is one."""
-    digits = decimals(mean)
-    text = f"{mean:.{digits}f}"
-    return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
-
-
-def markdown_table(lines: list[list[str]]) -> str:
-    """Return a table in Markdown."""
-    rows = [[cell.replace("|", "·") for cell in line] for line in lines]
-    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [rows[0], rule, *rows[1:]])
-
-
-def latex_table(title: str, lines: list[list[str]]) -> str:
-    """Return a table in LaTeX, for the package booktabs."""
-    rows = [" & ".join(escaped(cell.replace("|", "·")) for cell in line) for line in lines]
-    body = [rows[0] + r" \\", r"\midrule", *(row + r" \\" for row in rows[1:])]
-    columns = "l" + "r" * (len(lines[0]) - 1)
-    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-    about = rf"\multicolumn{{{len(lines[0])}}}{{l}}{{{escaped(capital(title))}}} \\"
-    return "\n".join([*head, about, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
-
-
-def escaped(text: str) -> str:
-    """Return text as LaTeX wants it."""
-    for plain, written in (
-        ("\\", r"\textbackslash "),
-        ("&", r"\&"),
-        ("%", r"\%"),
-        ("_", r"\_"),
-        ("#", r"\#"),
-        ("±", r"$\pm$"),
-        ("−", "$-$"),
-        ("·", r"$\cdot$"),
-    ):
-        text = text.replace(plain, written)
-    return text
-
-
-def rich_table(title: str, lines: list[list[str]]) -> object:
-    """Return a table that rich prints."""
     from rich.table import Table as RichTable
-    from rich.text import Text
 
-    table = RichTable(title=title, title_justify="left", box=None, header_style="bold")
-    for number, name in enumerate(lines[0]):
-        table.add_column(Text(name), justify="right" if number else "left")
-    for line in lines[1:]:
-        table.add_row(*(Text(cell.replace(" | ", "\n").replace("] ", "]\n")) for cell in line))
-    return table
-
-
-def capital(text: str) -> str:
-    """Return text that begins with a capital."""
-    return text[:1].upper() + text[1:]
-
-
+Lines = list[list[str]]
 NOT_RUN = "not run"
+BASELINE = "pooling"
 AVERAGED = "averaged over rotated copies"
-HEADINGS = ("recipe", "parameters")
 DIFFERENCES = "paired difference to pooling in percentage points, with its 95 % confidence interval"
 CSV_COLUMNS = (
     "data",
@@ -121,7 +45,7 @@ class Cell:
     """One recipe at one size. Errors are in percent, differences in percentage points.
 
     Attributes:
-        ours: Over our seeds; none if not run.
+        ours: Over our seeds; `None` if not run.
         paper: The paper's mean and deviation, where it has one for these data.
         printed: The same, as printed there.
         difference: To the pooling head, over the same seeds and subsets.
@@ -142,7 +66,7 @@ class Row:
     Attributes:
         recipe: Its name.
         averaged: Whether predictions are averaged over rotated copies of a test image.
-        parameters: Of the network; none if not run.
+        parameters: Of the network; `None` if not run.
         cells: One for each size.
     """
 
@@ -183,13 +107,22 @@ class Table:
         """Rows with a difference to pooling at any size."""
         return tuple(row for row in self.rows if any(cell.difference for cell in row.cells))
 
-    def markdown(self) -> str:
-        """Return Markdown: errors, differences, notes."""
-        blocks = [f"**{capital(self.title)}**", markdown_table(self._errors())]
+    @property
+    def blocks(self) -> list[tuple[str, Lines]]:
+        """Errors, and differences if there are any, in words: a title and lines of cells each."""
+        sizes = [f"{size:,}" for size in self.sizes]
+        errors = [[row.label, _count(row), *map(error_text, row.cells)] for row in self.rows]
+        blocks = [(self.title, [["recipe", "parameters", *sizes], *errors])]
         if self.compared:
-            blocks += [f"**{capital(DIFFERENCES)}**", markdown_table(self._differences())]
-        blocks += ["\n".join(f"- {note}" for note in self.notes)]
-        return "\n\n".join(blocks) + "\n"
+            shown = [[row.label, *map(difference_text, row.cells)] for row in self.compared]
+            blocks.append((DIFFERENCES, [["recipe", *sizes], *shown]))
+        return blocks
+
+    def markdown(self) -> str:
+        """Return Markdown."""
+        parts = [f"**{_capitalised(title)}**\n\n{_markdown(lines)}" for title, lines in self.blocks]
+        notes = "\n".join(f"- {note}" for note in self.notes)
+        return "\n\n".join([*parts, notes]) + "\n"
 
     def csv(self) -> str:
         """Return CSV: one line for each recipe and size, with every number and note."""
@@ -202,96 +135,34 @@ class Table:
         return text.getvalue()
 
     def latex(self) -> str:
-        """Return LaTeX for the package booktabs: errors, differences, notes."""
-        parts = [latex_table(self.title, self._errors())]
-        if self.compared:
-            parts.append(latex_table(DIFFERENCES, self._differences()))
-        notes = [rf"\par\smallskip\footnotesize {escaped(note)}" for note in self.notes]
+        """Return LaTeX for the package booktabs."""
+        parts = [_latex(title, lines) for title, lines in self.blocks]
+        notes = [rf"\par\smallskip\footnotesize {_escaped(note)}" for note in self.notes]
         return "\n".join([*parts, *notes]) + "\n"
 
     def terminal(self) -> "Group":
-        """Return what rich prints: errors, differences, notes."""
+        """Return what rich prints."""
         from rich.console import Group
         from rich.text import Text
 
-        parts: list[object] = [rich_table(capital(self.title), self._errors())]
-        if self.compared:
-            parts.append(rich_table(capital(DIFFERENCES), self._differences()))
-        parts += [Text(note, style="dim") for note in self.notes]
-        return Group(*parts)  # type: ignore[arg-type]
-
-    def _errors(self) -> list[list[str]]:
-        head = [*HEADINGS, *(f"{size:,}" for size in self.sizes)]
-        return [head, *([row.label, _count(row), *map(error_text, row.cells)] for row in self.rows)]
-
-    def _differences(self) -> list[list[str]]:
-        head = ["recipe", *(f"{size:,}" for size in self.sizes)]
-        return [head, *([row.label, *map(difference_text, row.cells)] for row in self.compared)]
-
-
-def error_text(cell: Cell) -> str:
-    """Return ours with deviation and seeds, and the paper's beside it."""
-    text = NOT_RUN
-    if cell.ours is not None:
-        text = plus_minus(cell.ours.mean, cell.ours.deviation) + f" ({cell.ours.count})"
-    text += cell.marks and f" {cell.marks}"
-    return text if cell.printed is None else f"{text} | paper {cell.printed}"
-
-
-def difference_text(cell: Cell) -> str:
-    """Return the difference with its interval, and in a word what it shows."""
-    difference = cell.difference
-    if difference is None:
-        return ""
-    return f"{interval_text(difference)} {difference.verdict}"
-
-
-def _count(row: Row) -> str:
-    return "" if row.parameters is None else f"{row.parameters:,}"
-
-
-def _csv_values(table: Table, row: Row, size: int, cell: Cell) -> list[object]:
-    ours, difference = cell.ours, cell.difference
-    return [
-        table.data,
-        row.recipe,
-        int(row.averaged),
-        row.parameters,
-        size,
-        ours.count if ours else 0,
-        ours.mean if ours else NOT_RUN,
-        ours.deviation if ours else None,
-        *(cell.paper or (None, None)),
-        *((difference.mean, difference.low, difference.high) if difference else (None,) * 3),
-        *((difference.pairs, difference.verdict) if difference else (None,) * 2),
-        "; ".join(
-            note
-            for note in table.notes
-            if note.startswith("data: ") or any(note.startswith(f"{m}: ") for m in cell.marks)
-        ),
-    ]
+        parts = [_rich(title, lines) for title, lines in self.blocks]
+        return Group(*parts, *(Text(note, style="dim") for note in self.notes))
 
 
 class Notes:
-    """Gathers what has to be said, and gives out the letters that point to it."""
+    """Collects what has to be said of runs, and gives out the letters that point to it."""
 
     def __init__(self, runs: Sequence[RunRecord]) -> None:
-        self.by_letter: dict[str, str] = {}
+        self.letters: dict[str, str] = {}
         self.runs = runs
 
     def marks(self, runs: Sequence[RunRecord]) -> str:
         """Return the letters of the notes that hold for the runs of a cell."""
         scales = sorted({run.scale for run in runs if run.scale < 1})
         texts = [f"scaled down: {scale:.3g} of the recipe's iterations" for scale in scales]
-        return "".join(self._letter(text) for text in texts)
-
-    def _letter(self, text: str) -> str:
-        for letter, known in self.by_letter.items():
-            if known == text:
-                return letter
-        letter = chr(ord("a") + len(self.by_letter))
-        self.by_letter[letter] = text
-        return letter
+        return "".join(
+            self.letters.setdefault(text, chr(ord("a") + len(self.letters))) for text in texts
+        )
 
     def texts(self, rows: Sequence[Row]) -> tuple[str, ...]:
         """Return all notes of a table."""
@@ -300,7 +171,7 @@ class Notes:
         seeds = " or ".join(map(str, counts))
         texts = [f"mean ± sample deviation (number of seeds: {seeds})"]
         texts += [f"data: {note}" for note in sorted({run.note for run in self.runs if run.note})]
-        texts += [f"{letter}: {text}" for letter, text in self.by_letter.items()]
+        texts += [f"{letter}: {text}" for text, letter in self.letters.items()]
         if any(cell.paper for cell in cells):
             texts.append("paper: as printed there, over 5 seeds (Rotated-MNIST) or 3")
         if any(cell.difference for cell in cells):
@@ -313,7 +184,7 @@ class Notes:
         return tuple(texts)
 
 
-BASELINE = "pooling"
+# From runs to rows
 
 
 def make_table(
@@ -419,3 +290,128 @@ def errors_by_pair(
     """Return errors in percent by seed and subset."""
     errors = ((run.pair, run.averaged_error if averaged else run.error) for run in runs)
     return {pair: 100 * error for pair, error in errors if error is not None}
+
+
+# Cells in words, and words in formats
+
+
+def error_text(cell: Cell) -> str:
+    """Return ours with deviation and seeds, and the paper's beside it."""
+    text = NOT_RUN
+    if cell.ours is not None:
+        text = plus_minus(cell.ours.mean, cell.ours.deviation) + f" ({cell.ours.count})"
+    text += cell.marks and f" {cell.marks}"
+    return text if cell.printed is None else f"{text} | paper {cell.printed}"
+
+
+def difference_text(cell: Cell) -> str:
+    """Return the difference with its interval, and in a word what it shows."""
+    difference = cell.difference
+    if difference is None:
+        return ""
+    return f"{interval_text(difference)} {difference.verdict}"
+
+
+def _count(row: Row) -> str:
+    return "" if row.parameters is None else f"{row.parameters:,}"
+
+
+def _csv_values(table: Table, row: Row, size: int, cell: Cell) -> list[object]:
+    ours, difference = cell.ours, cell.difference
+    return [
+        table.data,
+        row.recipe,
+        int(row.averaged),
+        row.parameters,
+        size,
+        ours.count if ours else 0,
+        ours.mean if ours else NOT_RUN,
+        ours.deviation if ours else None,
+        *(cell.paper or (None, None)),
+        *((difference.mean, difference.low, difference.high) if difference else (None,) * 3),
+        *((difference.pairs, difference.verdict) if difference else (None,) * 2),
+        "; ".join(
+            note
+            for note in table.notes
+            if note.startswith("data: ") or any(note.startswith(f"{m}: ") for m in cell.marks)
+        ),
+    ]
+
+
+def interval_text(difference: Difference) -> str:
+    """Return the difference and, of several pairs, its interval."""
+    text = signed(difference.mean)
+    if difference.low is not None and difference.high is not None:
+        text += f" [{signed(difference.low)}, {signed(difference.high)}]"
+    return text
+
+
+def signed(number: float, kind: str = ".2f") -> str:
+    """Return a number with its sign, the minus as long as the plus."""
+    text = f"{number:+{kind}}"
+    return text.replace("-", "−") if float(text) else text[1:]
+
+
+def decimals(mean: float) -> int:
+    """Return how many digits of an error in percent are worth printing."""
+    return 2 if mean >= 1 else 3
+
+
+def plus_minus(mean: float, deviation: float | None) -> str:
+    """Return an error in percent with its deviation, if there is one."""
+    digits = decimals(mean)
+    text = f"{mean:.{digits}f}"
+    return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
+
+
+def _markdown(lines: Lines) -> str:
+    """Return a table in Markdown."""
+    rows = [[cell.replace("|", "·") for cell in line] for line in lines]
+    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [rows[0], rule, *rows[1:]])
+
+
+def _latex(title: str, lines: Lines) -> str:
+    """Return a table in LaTeX, for the package booktabs."""
+    rows = [" & ".join(_escaped(cell.replace("|", "·")) for cell in line) for line in lines]
+    body = [rows[0] + r" \\", r"\midrule", *(row + r" \\" for row in rows[1:])]
+    columns = "l" + "r" * (len(lines[0]) - 1)
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    about = rf"\multicolumn{{{len(lines[0])}}}{{l}}{{{_escaped(_capitalised(title))}}} \\"
+    return "\n".join([*head, about, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
+
+
+def _escaped(text: str) -> str:
+    """Return text as LaTeX wants it."""
+    for plain, written in (
+        ("\\", r"\textbackslash "),
+        ("&", r"\&"),
+        ("%", r"\%"),
+        ("_", r"\_"),
+        ("#", r"\#"),
+        ("±", r"$\pm$"),
+        ("−", "$-$"),
+        ("·", r"$\cdot$"),
+    ):
+        text = text.replace(plain, written)
+    return text
+
+
+def _rich(title: str, lines: Lines) -> "RichTable":
+    """Return a table that rich prints."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(
+        title=_capitalised(title), title_justify="left", box=None, header_style="bold"
+    )
+    for index, name in enumerate(lines[0]):
+        table.add_column(Text(name), justify="right" if index else "left")
+    for line in lines[1:]:
+        table.add_row(*(Text(cell.replace(" | ", "\n").replace("] ", "]\n")) for cell in line))
+    return table
+
+
+def _capitalised(text: str) -> str:
+    """Return text that begins with a capital."""
+    return text[:1].upper() + text[1:]

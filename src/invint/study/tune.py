@@ -1,26 +1,24 @@
-"""The trials of a tuning, and the file from which a tuning that was killed goes on."""
+"""Tuning: trials of what an optimizer proposes, on any executor, until the budget is spent."""
 
 import csv
 import hashlib
 import io
 import json
 import math
-import multiprocessing
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, RunError
 from invint.files import write_atomically
 from invint.recipes import Recipe
-from invint.study.pool import Place, end_with_parent
+from invint.study.journal import Journal, Measured, Trial, best_trial, cost
+from invint.study.pool import InProcess, Workspace
 from invint.study.search import (
+    OPTIMIZERS,
     OWNER,
     Configuration,
     Optimizer,
@@ -28,166 +26,13 @@ from invint.study.search import (
     Space,
     configured,
 )
-from invint.train import Execution, train_run
+from invint.train import Execution
 from invint.train.store import RunStore
 
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A configuration, tried with a share of the iterations.
-
-    Attributes:
-        number: Its place among the proposals, from 0.
-        configuration: The values tried, by their path in the recipe.
-        fidelity: Share of the iterations.
-        state: `proposed`, `done` or `failed`.
-        validation_error: Of the last weights; none unless done.
-        seconds: How long it took.
-        folder: Of its run.
-        problem: Why it failed.
-        elapsed: Seconds of the tuning when it ended, over all its starts.
-    """
-
-    number: int
-    configuration: Configuration
-    fidelity: float
-    state: str = "proposed"
-    validation_error: float | None = None
-    seconds: float = 0.0
-    folder: str = ""
-    problem: str = ""
-    elapsed: float = 0.0
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What came of a trial.
-
-    Attributes:
-        error: The validation error of the last weights; none if the trial failed.
-        seconds: How long it took.
-        folder: Of its run.
-        problem: Why it failed.
-    """
-
-    error: float | None
-    seconds: float = 0.0
-    folder: str = ""
-    problem: str = ""
-
-    def of(self, trial: Trial, elapsed: float) -> Trial:
-        """Return the trial with this as its end."""
-        return replace(
-            trial,
-            state="failed" if self.error is None else "done",
-            validation_error=self.error,
-            seconds=round(self.seconds, 3),
-            folder=self.folder,
-            problem=self.problem,
-            elapsed=round(elapsed, 3),
-        )
-
-
-class Journal:
-    """Trials in the order in which they were proposed and ended, one JSON object a line.
-
-    A line is added when a trial is proposed and another when it has ended, each flushed to the
-    disk. Replayed in this order, an optimizer with the same seed is where it was.
-
-    Args:
-        path: The file; what a kill left of its last line is cut off.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        self.entries = [self._read(line) for line in whole.splitlines()]
-        if whole != text:
-            write_atomically(path, whole)
-
-    def _read(self, line: str) -> Trial:
-        try:
-            values: dict[str, Any] = json.loads(line)
-            names = {field.name for field in fields(Trial)}
-            return Trial(**{key: value for key, value in values.items() if key in names})
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunError(
-                f"{self.path}: a line is not a trial ({line[:60]!r}); move the file away to begin "
-                "anew: finished runs are not repeated"
-            ) from error
-
-    def add(self, trial: Trial) -> None:
-        """Write a line and wait until it is on the disk."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(asdict(trial)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.entries.append(trial)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of the tuning so far."""
-        return max((entry.elapsed for entry in self.entries), default=0.0)
-
-    @property
-    def trials(self) -> list[Trial]:
-        """Every trial as it is now, in the order of the proposals."""
-        latest = {entry.number: entry for entry in self.entries}
-        return [latest[number] for number in sorted(latest)]
-
-    @property
-    def ended(self) -> list[Trial]:
-        """The trials that have ended, in this order."""
-        return [entry for entry in self.entries if entry.state != "proposed"]
-
-
-def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    """Return the trial with the lowest error among those with the most iterations."""
-    done = [trial for trial in trials if trial.validation_error is not None]
-    return min(done, key=lambda trial: (-trial.fidelity, trial.validation_error), default=None)
-
-
-def cost(trials: Iterable[Trial]) -> float:
-    """Return what trials cost together, in trials with all iterations."""
-    return sum(trial.fidelity for trial in trials)
-
-
-def incumbents(ended: Sequence[Trial], fidelity: float) -> list[tuple[float, float]]:
-    """Return pairs of cost so far and lowest error so far, at each trial of a fidelity."""
-    points, spent, lowest = list[tuple[float, float]](), 0.0, float("inf")
-    for trial in ended:
-        spent += trial.fidelity
-        if trial.validation_error is not None and trial.fidelity == fidelity:
-            lowest = min(lowest, trial.validation_error)
-            points.append((spent, lowest))
-    return points
-
+VALIDATION = 0.2  # of the training images, as in the appendix
 
 Evaluate = Callable[[Configuration, float], Measured]
-Heard = Callable[[Trial], None]
-
-
-@runtime_checkable
-class Executor(Protocol):
-    """Carries out calls: a pool of processes, the executor of a Dask client, or `Here`."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> "Future[Any]":
-        """Begin a call."""
-
-
-class Here:
-    """Carries out calls in this process, one after the other."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> "Future[Any]":
-        """Make a call."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+OnTrial = Callable[[Trial], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +41,7 @@ class Budget:
 
     Attributes:
         trials: Number of trials.
-        hours: Of the clock, over all starts; trials under way are completed.
+        hours: Of the clock, over all starts; trials that are running are completed.
     """
 
     trials: int | None = None
@@ -214,7 +59,7 @@ class Budget:
             )
 
     def left(self, trials: int, seconds: float) -> bool:
-        """Say whether one more trial may be begun."""
+        """Say whether one more trial may be started."""
         if self.trials is not None:
             return trials < self.trials
         return self.hours is not None and seconds < 3600 * self.hours
@@ -228,7 +73,7 @@ def tune(
     *,
     executor: Executor | None = None,
     jobs: int = 1,
-    heard: Heard = lambda trial: None,  # noqa: ARG005
+    on_trial: OnTrial = lambda trial: None,  # noqa: ARG005
 ) -> list[Trial]:
     """Try what an optimizer proposes until the budget is spent, and return all trials.
 
@@ -236,66 +81,75 @@ def tune(
 
     Args:
         optimizer: Proposes; as new as when the journal began.
-        evaluate: Takes a configuration and a share of the iterations to a validation error.
-        journal: Remembers; a tuning that was killed goes on from it.
+        evaluate: Returns the validation error of a configuration with a fraction of the iterations.
+        journal: Keeps the trials; a tuning that was killed is resumed from it.
         budget: When to end.
-        executor: Where trials are carried out; here by default.
+        executor: Where trials are trained; this process by default.
         jobs: How many at once.
-        heard: Hears of each trial that has ended.
+        on_trial: Receives each trial that has ended.
     """
     began, before = time.monotonic(), journal.elapsed
-    flight = Flight(executor or Here(), evaluate)
+    running = RunningTrials(executor or InProcess(), evaluate)
     for trial, proposal in replay(optimizer, journal):
-        flight.begin(trial, proposal)
+        running.start(trial, proposal)
     while True:
-        while flight.size < jobs and budget.left(
+        while len(running) < jobs and budget.left(
             len(journal.trials), before + time.monotonic() - began
         ):
             new = propose(optimizer, journal)
             if new is None:
                 break
-            flight.begin(*new)
-        if not flight.size:
+            running.start(*new)
+        if not len(running):
             return journal.trials
-        for trial, proposal, measured in flight.landed():
+        for trial, proposal, measured in running.next_ended():
             ended = measured.of(trial, before + time.monotonic() - began)
             journal.add(ended)
             optimizer.learn(proposal, ended.validation_error)
-            heard(ended)
+            on_trial(ended)
 
 
-class Flight:
-    """The trials under way.
+class RunningTrials:
+    """The trials that are proposed and have not ended.
 
     Args:
-        executor: Where they are carried out.
-        evaluate: What is carried out.
+        executor: Where they are trained.
+        evaluate: What is called for each.
     """
 
     def __init__(self, executor: Executor, evaluate: Evaluate) -> None:
         self.executor, self.evaluate = executor, evaluate
-        self.pending: dict[Future[Measured], tuple[Trial, Proposal]] = {}
+        self.futures: dict[Future[Measured], tuple[Trial, Proposal]] = {}
 
-    @property
-    def size(self) -> int:
-        """How many."""
-        return len(self.pending)
+    def __len__(self) -> int:
+        return len(self.futures)
 
-    def begin(self, trial: Trial, proposal: Proposal) -> None:
-        """Begin one more."""
+    def start(self, trial: Trial, proposal: Proposal) -> None:
+        """Start one more."""
         future = self.executor.submit(self.evaluate, trial.configuration, trial.fidelity)
-        self.pending[future] = trial, proposal
+        self.futures[future] = trial, proposal
 
-    def landed(self) -> Iterator[tuple[Trial, Proposal, Measured]]:
+    def next_ended(self) -> Iterator[tuple[Trial, Proposal, Measured]]:
         """Wait for the next to end, and yield those that have, in the order of the proposals."""
-        done, _ = wait(self.pending, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=lambda each: self.pending[each][0].number):
-            trial, proposal = self.pending.pop(future)
-            yield trial, proposal, answer(future)
+        done, _ = wait(self.futures, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda each: self.futures[each][0].number):
+            trial, proposal = self.futures.pop(future)
+            yield trial, proposal, _measured(future)
+
+
+def _measured(future: "Future[Measured]") -> Measured:
+    """Return what came of a trial, or say that its process was lost."""
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise RunError(
+            f"{OWNER}: a process was killed, perhaps for want of memory; the same command resumes, "
+            "with fewer --jobs if need be"
+        ) from error
 
 
 def propose(optimizer: Optimizer, journal: Journal) -> tuple[Trial, Proposal] | None:
-    """Ask for a proposal and write it down; none while the optimizer waits for answers."""
+    """Ask for a proposal and write it down; `None` while the optimizer waits for results."""
     proposal = optimizer.propose()
     if proposal is None:
         return None
@@ -309,51 +163,22 @@ def propose(optimizer: Optimizer, journal: Journal) -> tuple[Trial, Proposal] | 
 
 
 def replay(optimizer: Optimizer, journal: Journal) -> list[tuple[Trial, Proposal]]:
-    """Lead a new optimizer through a journal; return the proposals without an answer."""
-    open_ones: dict[int, tuple[Trial, Proposal]] = {}
+    """Lead a new optimizer through a journal; return the proposals without a result."""
+    unanswered: dict[int, tuple[Trial, Proposal]] = {}
     for entry in journal.entries:
         if entry.state != "proposed":
-            optimizer.learn(open_ones.pop(entry.number)[1], entry.validation_error)
+            optimizer.learn(unanswered.pop(entry.number)[1], entry.validation_error)
             continue
         proposal = optimizer.propose()
         found = None if proposal is None else (proposal.configuration, proposal.fidelity)
         if proposal is None or found != (entry.configuration, entry.fidelity):
             raise RunError(
                 f"{journal.path}: trial {entry.number} is not what would be proposed now; the file "
-                "comes from other versions: move it away to begin anew (finished runs are not "
+                "comes from other versions: move it away to start over (finished runs are not "
                 "repeated)"
             )
-        open_ones[entry.number] = entry, proposal
-    return list(open_ones.values())
-
-
-def answer(future: "Future[Measured]") -> Measured:
-    """Return what came of a trial, or say that its process died."""
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise RunError(
-            f"{OWNER}: a process was killed, perhaps for want of memory; the same command goes on, "
-            "with fewer --jobs if need be"
-        ) from error
-
-
-@contextmanager
-def processes(jobs: int) -> Iterator[Executor]:
-    """Give processes side by side, or this one; stop at once when something goes wrong."""
-    if jobs == 1:
-        yield Here()
-        return
-    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-VALIDATION = 0.2  # of the training images, as in the appendix
+        unanswered[entry.number] = entry, proposal
+    return list(unanswered.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,13 +188,13 @@ class TrainedTrial:
     Attributes:
         recipe: What is tuned.
         seed: Of subset, validation images, weights and batches; the same for all trials.
-        place: Where and how runs are carried out.
+        workspace: Where and how runs are trained.
         keep_weights: Whether to leave the weights of a trial that has ended in its folder.
     """
 
     recipe: Recipe
     seed: int
-    place: Place
+    workspace: Workspace
     keep_weights: bool = False
 
     def recipe_of(self, configuration: Configuration, fidelity: float) -> Recipe:
@@ -380,44 +205,104 @@ class TrainedTrial:
         )
 
     def __call__(self, configuration: Configuration, fidelity: float) -> Measured:
-        """Train; a loss that is no number or exhausted memory is a failure of the trial."""
+        """Train; a loss that is NaN or infinite, or exhausted memory, is a failure of the trial."""
         recipe = self.recipe_of(configuration, fidelity)
-        folder, began = RunStore.at(self.place.runs, recipe, self.seed), time.monotonic()
-        finished_before = folder.result is not None
+        store, began = RunStore.at(self.workspace.runs, recipe, self.seed), time.monotonic()
+        finished_before = store.result is not None
+        # A run that is resumed keeps the threads it began with.
+        execution = None if store.environment is None else Execution()
         try:
-            self._train(recipe, folder)
+            self.workspace.train(recipe, self.seed, execution=execution)
         except RunError as error:
             if isinstance(error.__cause__, OSError):  # the machine's fault, not the trial's
                 raise
             seconds = time.monotonic() - began
-            return Measured(None, seconds, str(folder.path), str(error))
-        result = folder.result or {}
+            return Measured(None, seconds, str(store.path), str(error))
+        result = store.result or {}
         if "validation_error" not in result:
             raise RunError(
-                f"{folder.path}: the run has no validation error; remove the folder to try again"
+                f"{store.path}: the run has no validation error; remove the folder to try again"
             )
         if not (finished_before or self.keep_weights):
-            folder.discard_weights()
-        return Measured(result["validation_error"], result["seconds"], str(folder.path))
+            store.discard_weights()
+        return Measured(result["validation_error"], result["seconds"], str(store.path))
 
-    def _train(self, recipe: Recipe, folder: RunStore) -> None:
-        begun = folder.environment is not None  # then it keeps its threads
-        train_run(
-            recipe,
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A recipe, where it is looked for better values, and where the trials are kept.
+
+    Attributes:
+        recipe: What is tuned.
+        space: The values that are tuned.
+        seed: Of the proposals and of every run.
+        scales: Lowest and highest fraction of the iterations.
+        workspace: Where and how trials are trained.
+        keep_weights: Whether to leave the weights of trials in their folders.
+    """
+
+    recipe: Recipe
+    space: Space
+    seed: int
+    scales: tuple[float, float]
+    workspace: Workspace
+    keep_weights: bool = False
+
+    @property
+    def store(self) -> RunStore:
+        """Its folder; it differs with anything that the proposals depend on."""
+        text = repr((self.recipe.hash, self.scales, self.space))
+        key = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return RunStore(self.workspace.runs / self.recipe.name / f"tuning-{key}-{self.seed}")
+
+    @property
+    def evaluate(self) -> TrainedTrial:
+        """What a trial is."""
+        return TrainedTrial(
+            recipe=self.recipe,
             seed=self.seed,
-            runs=self.place.runs,
-            data_dir=self.place.data_dir,
-            execution=Execution() if begun else self.place.execution,
+            workspace=self.workspace,
+            keep_weights=self.keep_weights,
         )
 
+    def describe(self) -> None:
+        """Write down what is tuned, for whoever looks into the folder."""
+        values = {
+            "recipe": self.recipe.name,
+            "choices": self.recipe.choices,
+            "seed": self.seed,
+            "scales": self.scales,
+            "space": [each.path for each in self.space],
+        }
+        write_atomically(self.store.path / "tuning.json", json.dumps(values, indent=1) + "\n")
 
-def tuning_folder(
-    runs: Path, recipe: Recipe, seed: int, scales: tuple[float, float], space: Space
-) -> RunStore:
-    """Return the folder of a tuning; it differs with anything that its proposals depend on."""
-    text = repr((recipe.hash, scales, space))
-    key = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return RunStore(runs / recipe.name / f"tuning-{key}-{seed}")
+    def search(
+        self,
+        method: str,
+        budget: Budget,
+        executor: Executor,
+        *,
+        jobs: int,
+        progress: Callable[[str, Budget, Journal], AbstractContextManager[OnTrial]],
+    ) -> list[Trial]:
+        """Search by one method and return its trials in the order in which they ended."""
+        journal = Journal(self.store.path / f"{method}.jsonl")
+        optimizer = OPTIMIZERS[method](self.space, self.scales, self.seed)
+        with progress(method, budget, journal) as on_trial:
+            tune(
+                optimizer,
+                self.evaluate,
+                journal,
+                budget,
+                executor=executor,
+                jobs=jobs,
+                on_trial=on_trial,
+            )
+        return journal.ended
+
+    def equal_budget(self, trials: Sequence[Trial]) -> Budget:
+        """Return as many trials with the most iterations as cost no less than these."""
+        return Budget(trials=math.ceil(cost(trials) / self.scales[1] - 1e-9))
 
 
 def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Recipe:
@@ -429,11 +314,6 @@ def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Reci
     )
     found = configured(recipe, trial.configuration)
     return found.replace(name=f"{recipe.name}-tuned", about=about)
-
-
-def describe(folder: RunStore, **values: object) -> None:
-    """Write down what is tuned, for whoever looks into the folder."""
-    write_atomically(folder.path / "tuning.json", json.dumps(values, indent=1) + "\n")
 
 
 TITLES = {"bohb": "BOHB", "random": "random search"}

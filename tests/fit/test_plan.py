@@ -88,7 +88,7 @@ def test_recipes_take_the_planned_steps_and_differ_in_the_network_alone(images: 
 @pytest.mark.slow
 def test_the_stopwatch_times_every_network_and_leaves_the_generator_alone() -> None:
     before = torch.get_rng_state()
-    taken = stopwatch(40, 1, 3, "cpu")(16)
+    taken = stopwatch(40, 1, 3)(16)
     assert set(taken) == {"fit/cnn", "fit/cnn-turned", "fit/pooling", "fit/local-ws"}
     assert min(taken.values()) > 0
     assert torch.equal(torch.get_rng_state(), before)

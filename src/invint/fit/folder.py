@@ -199,9 +199,8 @@ def _scanned(config: FitConfig, callback: Callback) -> Scan:
 
 def _measured_plan(config: FitConfig, found: Scan, callback: Callback) -> Plan:
     callback.on_note("measuring how fast this machine is")
-    device = Execution().decided().torch_device.type
     images = sum(found.counts["train"])
-    clock = stopwatch(images, found.shape.channels, len(found.classes), device)
+    clock = stopwatch(images, found.shape.channels, len(found.classes))
     sides = [config.side] if config.side else candidate_sides(found.shape.side)
     plan = make_plan(images, sides, 60 * config.minutes, clock)
     smaller = ", made smaller to fit the time" if plan.side < found.shape.side else ""

@@ -1,22 +1,20 @@
 """How large, how long, how often: what fits the time given, measured on this machine."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from invint.errors import ConfigError
-from invint.models.registry import create_model
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.recipe import DataChoice
-from invint.train.loop import Objective, make_optimizer
+from invint.train import Execution
+from invint.train.timing import random_data, seconds_per_step
 
 SIDES = (16, 20, 24, 28, 32, 40, 48, 56, 64)  # sides of images worth trying
 EPOCHS = 20  # passes over the images that make a whole training
 FEWEST, ENOUGH, MOST = 30, 300, 2000  # steps
 SEEDS = 5  # at most
 WANTED_SEEDS = 3  # images are made smaller for their sake, down to half the side
+MEASURED = 0.2  # seconds of steps, of each network at each side
 EVALUATION = 40  # steps that take as long as testing a network, upright and turned
 OVERHEAD = 20.0  # seconds for the report and the exported files
 VALIDATION = 0.2
@@ -128,50 +126,23 @@ def recipes(plan: Plan, data: DataChoice, images: int) -> list[Recipe]:
     ]
 
 
-def stopwatch(images: int, channels: int, classes: int, device: str) -> Clock:
-    """Return a clock that times a few training steps of each network.
+def stopwatch(images: int, channels: int, classes: int) -> Clock:
+    """Return a clock that times a few training steps of each network, on random images.
 
     Args:
         images: Number of training images.
         channels: Of the images.
         classes: Their number.
-        device: What will train.
     """
 
     def clock(side: int) -> dict[str, float]:
         plan = Plan(side=side, batch_size=batch_size_for(images), steps=1, seeds=1)
-        with torch.random.fork_rng(devices=[]):
-            return {
-                recipe.name: _step_seconds(recipe, side, channels, classes, device)
-                for recipe in recipes(plan, DataChoice(), images)
-            }
+        data = random_data(plan.batch_size, side=side, channels=channels, classes=classes)
+        return {
+            recipe.name: seconds_per_step(
+                recipe, data, Execution(compile=False), enough=MEASURED, warm_up=1
+            )
+            for recipe in recipes(plan, DataChoice(), images)
+        }
 
     return clock
-
-
-def _step_seconds(
-    recipe: Recipe, side: int, channels: int, classes: int, device: str, *, repeats: int = 3
-) -> float:
-    network = create_model(
-        recipe.model.name,
-        head=recipe.model.head,
-        num_classes=classes,
-        in_channels=channels,
-        image_size=side,
-    ).to(device)
-    objective = Objective(network).to(device)
-    optimizer = make_optimizer(network, "adam", lr=1e-3)
-    generator = torch.Generator().manual_seed(0)
-    shape = (recipe.train.batch_size, channels, side, side)
-    images = torch.rand(shape, generator=generator).to(device)
-    labels = torch.zeros(len(images), dtype=torch.int64, device=device)
-    taken = []
-    for _ in range(1 + repeats):  # the first is slower
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        terms = objective(images, labels)
-        terms[0].backward()
-        optimizer.step()
-        float(terms[0].detach())  # waits for the device
-        taken.append(time.perf_counter() - start)
-    return min(taken[1:])  # what else the machine was doing only adds to it

@@ -51,9 +51,8 @@ class RunData:
             validation = dataset.validation, torch.arange(len(dataset.validation))
         elif recipe.data.validation > 0:
             groups = None if train.groups is None else train.groups[chosen]
-            kept, left = holdout(
-                train.labels[chosen], recipe.data.validation, seed, name=name, groups=groups
-            )
+            fraction = recipe.data.validation
+            kept, left = holdout(train.labels[chosen], fraction, seed, name=name, groups=groups)
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
         normal = normalisation(train, chosen=chosen)

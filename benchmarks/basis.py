@@ -11,16 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from record import ROOT, markdown_table, mean_and_deviation, replace_block, write_record
 from scipy.ndimage import map_coordinates
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from invint import Cyclic
+from invint.figures.style import BLUE, few_ticks, new_figure, save_figure, series_of, styled
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
 from invint.ops.steerable import Rings, default_rings, turned_basis
 from invint.testing import equivariance_error
@@ -149,30 +148,29 @@ def amplification() -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
+@styled
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw the mean error of every basis, after one layer and after five."""
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-    names = list(CANDIDATES)
+    figure = new_figure(300, 720)
+    panels = figure.subplots(1, 2, sharey=True)
+    names, looks = list(CANDIDATES), series_of([f"{angle:g}" for angle in ANGLES]).values()
     for panel, depth in zip(panels, (1, 5), strict=True):
-        for angle, marker in zip(ANGLES, "osD", strict=True):
+        for angle, own in zip(ANGLES, looks, strict=True):
             found = [row["errors"] for row in rows if row["depth"] == depth]
             means = [np.mean(each[angle]) for each in found]
-            panel.plot(means, range(len(names)), marker, label=f"{angle:g}°", alpha=0.8)
+            look = own.look() | {"linestyle": "", "alpha": 0.8}
+            panel.plot(means, range(len(names)), **look, label=f"{angle:g}°")
         panel.set_title("one layer" if depth == 1 else "five layers")
         panel.set_xlabel("relative error")
         panel.set_xlim(left=0)
-        panel.grid(axis="both", alpha=0.3)
-        panel.axhline(names.index("K = 2j, σ 0.6, outermost 0.4 (default)"), alpha=0.2, lw=9)
+        panel.xaxis.set_major_locator(few_ticks(5))
+        panel.xaxis.set_major_formatter("{x:g}")
+        default = names.index("K = 2j, σ 0.6, outermost 0.4 (default)")
+        panel.axhline(default, color=BLUE, alpha=0.15, linewidth=9)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
-    panels[1].legend(title="turned by")
-    save(figure, path)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write an SVG so that the same figure gives the same file."""
-    with plt.rc_context({"svg.hashsalt": "invint"}):
-        figure.savefig(path, metadata={"Date": None})
+    panels[1].legend(title="turned by", loc="center left", bbox_to_anchor=(1, 0.5))
+    save_figure(figure, path)
 
 
 def main() -> None:

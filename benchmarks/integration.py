@@ -13,15 +13,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
-from basis import ANGLES, digits, save
+from basis import ANGLES, digits
 from matplotlib.axes import Axes
 from patterns import CHANNELS, PAIRS, SIDE, VARIANTS, Variant, difference, random_head
 from record import ROOT, markdown_table, mean_and_deviation, replace_block, write_record
 from torch import Tensor
 
 from invint import Cyclic, Group
+from invint.figures.style import BLUE, VERMILLION, new_figure, save_figure, styled
 from invint.nn import MonomialIntegration, Monomials
 from invint.ops.grids import moved_points
 from invint.testing import equivariance_error
@@ -33,7 +33,7 @@ SEEDS, DIGITS = 5, 20
 SCALES = {16: (1.0, 1.1, 1.25, 1.4), 8: (0.5, 0.55, 0.6, 0.7)}
 FLOORS = (1e-6, 1e-4, 1e-2, 0.1, 1.0)
 ROUNDING = 1e-12  # relative differences below this are rounding
-BLUE, ORANGE, GREY = "#2563a8", "#d97706", "#9aa3ad"
+GREY = "#9aa3ad"
 Row = dict[str, Any]
 
 
@@ -163,11 +163,11 @@ def floor_table(rows: list[Row]) -> str:
     return markdown_table(header, body)
 
 
+@styled
 def draw_pairs(rows: list[Row], path: Path) -> None:
     """Draw every pair, and beside it how far apart each head holds it."""
-    figure, panels = plt.subplots(
-        len(PAIRS), 3, figsize=(10, 9.6), width_ratios=(1, 1, 4.6), layout="constrained"
-    )
+    figure = new_figure(690, 720)
+    panels = figure.subplots(len(PAIRS), 3, width_ratios=(1, 1, 4.6))
     for (first, second, chart), (name, pair) in zip(panels, PAIRS.items(), strict=True):
         draw_pattern(first, pair.first[0, : pair.channels])
         draw_pattern(second, pair.second[0, : pair.channels])
@@ -176,7 +176,7 @@ def draw_pairs(rows: list[Row], path: Path) -> None:
     panels[0, 2].set_title("relative difference of the features, five random weights each")
     labels = [name.replace(", ", "\n") for name in VARIANTS]
     panels[-1, 2].set_xticks(range(len(VARIANTS)), labels, size=9)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_pattern(panel: Axes, channels: Tensor) -> None:
@@ -184,13 +184,12 @@ def draw_pattern(panel: Axes, channels: Tensor) -> None:
     for channel, size, colour in zip(channels, (26, 62), (BLUE, "none"), strict=False):
         rows, columns = torch.nonzero(channel, as_tuple=True)
         panel.scatter(columns, rows, s=size, facecolors=colour, edgecolors=BLUE)
-    panel.plot(SIDE // 2, SIDE // 2, "+", color=ORANGE, markersize=8)
+    panel.plot(SIDE // 2, SIDE // 2, "+", color=VERMILLION, markersize=8)
     panel.set(xlim=(0.5, SIDE - 1.5), ylim=(SIDE - 1.5, 0.5), aspect="equal")
     edges = [i + 0.5 for i in range(SIDE - 1)]
     panel.set_xticks(edges, [])
     panel.set_yticks(edges, [])
     panel.tick_params(length=0)
-    panel.grid(alpha=0.35)
 
 
 def draw_differences(panel: Axes, rows: list[Row]) -> None:
@@ -203,21 +202,22 @@ def draw_differences(panel: Axes, rows: list[Row]) -> None:
     panel.axhspan(lowest / 10, ROUNDING, color=GREY, alpha=0.18, lw=0)
     panel.set_yscale("log")
     panel.set(ylim=(lowest / 3, 30), xlim=(-0.5, len(rows) - 0.5))
-    panel.set_yticks([1e-16, 1e-12, 1e-8, 1e-4, 1])
+    panel.set_yticks([1e-16, 1e-12, 1e-8, 1e-4, 1], ["1e−16", "1e−12", "1e−8", "1e−4", "1"])
     panel.set_xticks(range(len(rows)), [])
-    panel.grid(alpha=0.3)
 
 
+@styled
 def draw_monomials(path: Path) -> None:
     """Draw a few random monomials as points, with their turned copies."""
-    figure, panels = plt.subplots(2, 4, figsize=(10, 5.4), layout="constrained")
+    figure = new_figure(390, 720)
+    panels = figure.subplots(2, 4)
     for line, own_angles in zip(panels, (False, True), strict=True):
         generator = torch.Generator().manual_seed(2)
         monomials = Monomials.random(4, max_distance=4, own_angles=own_angles, generator=generator)
         for panel, number in zip(line, range(4), strict=True):
             draw_monomial(panel, monomials.keep([number]))
         line[0].set_ylabel("own angles" if own_angles else "on one ray, as in the paper")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_monomial(panel: Axes, monomial: Monomials) -> None:
@@ -236,11 +236,10 @@ def draw_monomial(panel: Axes, monomial: Monomials) -> None:
     else:
         panel.plot([0, 4.7], [0, 0], color=BLUE, lw=1)
     panel.scatter(x, y, s=areas, color=BLUE, alpha=0.75, lw=0)
-    panel.plot(0, 0, "+", color=ORANGE, markersize=7)
+    panel.plot(0, 0, "+", color=VERMILLION, markersize=7)
     panel.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", xticks=range(-4, 5, 2))
     panel.set_yticks(range(-4, 5, 2))
     panel.set_title("exponents " + ", ".join(f"{exponent:.2f}" for exponent in exponents), size=9)
-    panel.grid(alpha=0.3)
 
 
 def main() -> None:

@@ -9,13 +9,11 @@ from typing import Any
 import batches
 import heads
 import layers
-import matplotlib.pyplot as plt
 import rounding
 import steps
-from basis import save
-from matplotlib.ticker import LogLocator, NullLocator
 from record import ROOT, markdown_table, publish
 
+from invint.figures.style import BLUE, VERMILLION, log_ticks, new_figure, save_figure, styled
 from invint.study.records import read_records
 from invint.study.tables import Table, tables_by_data
 
@@ -100,11 +98,12 @@ def study(name: str) -> str:
     return table.markdown()
 
 
+@styled
 def draw(table: Table, name: str) -> None:
     """Draw the errors of every recipe, a panel for each number of training images."""
     count = len(table.sizes)
-    shape = (3.2 * count + 1.4, 0.34 * len(table.rows) + 1.1)
-    figure, panels = plt.subplots(1, count, figsize=shape, sharey=True, layout="constrained")
+    figure = new_figure(24 * len(table.rows) + 80, 230 * count + 100)
+    panels = figure.subplots(1, count, sharey=True)
     labels = [
         row.recipe.partition("/")[2] + (", averaged" if row.averaged else "") for row in table.rows
     ]
@@ -112,24 +111,24 @@ def draw(table: Table, name: str) -> None:
         for place, row in enumerate(table.rows):
             ours, paper = row.cells[column].ours, row.cells[column].paper
             if ours is not None:
-                panel.errorbar(
-                    ours.mean, place, xerr=ours.deviation, fmt="o", color="C0", capsize=3
-                )
+                label = {"label": "ours"} if place == 0 else {}
+                look = {"fmt": "o", "color": BLUE, "capsize": 3, **label}
+                panel.errorbar(ours.mean, place, xerr=ours.deviation, **look)
             if paper is not None:
-                panel.plot(paper[0], place, "DC1", mfc="none", label="paper" if place == 0 else "")
-        panel.set_title(f"{size:,} training images", fontsize=10)
-        panel.set_xlabel("test error in %")
-        panel.set_xscale("log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_locator(NullLocator())
-        panel.grid(axis="x", alpha=0.3)
-    if panels[-1].get_legend_handles_labels()[0]:
-        panels[-1].legend(loc="lower right")
+                look = {"color": VERMILLION, "markerfacecolor": "none"}
+                panel.plot(paper[0], place, "D", **look, label="paper" if place == 0 else "")
+        panel.set_title(f"{size:,} training images")
+        panel.set(xlabel="test error in %", xscale="log")
+        ticks = log_ticks(*panel.get_xlim())
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.set_xticks([], minor=True)
+        panel.grid(visible=False, axis="y")
+    handles, names = panels[-1].get_legend_handles_labels()
+    if "paper" in names:
+        figure.legend(handles, names, loc="outside upper right", ncols=2)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
-    save(figure, ROOT / "docs" / f"{name}.svg")
-    plt.close(figure)
+    save_figure(figure, ROOT / "docs" / f"{name}.svg")
 
 
 def main() -> None:

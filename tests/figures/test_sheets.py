@@ -135,6 +135,9 @@ def test_hard_images_are_named_by_both_classes() -> None:
     names = [str(label) for label in range(10)]
     drawing = hardest_drawing(hard, tiny_dataset().test.images, names, "digits")
     assert texts(drawing.figure)[:4] == ["3 → 4", "2 of 4", "5", "0 of 4"]
+    names[3] = "a long name"
+    drawing = hardest_drawing(hard, tiny_dataset().test.images, names, "digits")
+    assert texts(drawing.figure)[:6] == ["a long name", "→ 4", "2 of 4", "5", "", "0 of 4"]
     assert (shown(drawing.figure)[1] == displayable(tiny_dataset().test.images)[5]).all()
 
 

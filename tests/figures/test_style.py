@@ -147,6 +147,11 @@ def test_letters_that_the_fonts_here_lack_are_left_to_the_reader() -> None:
         assert "手" in inlined(a_figure("手"))
 
 
+def test_letters_that_svg_may_not_hold_are_replaced() -> None:
+    root = ET.fromstring(inlined(a_figure("a\x07b\x01")))
+    assert "a�b�" in [each.text for each in root.iter("text")]
+
+
 def test_long_names_stand_below_each_other() -> None:
     names = ["a name of some length"] * 5
     assert legend_height(names) == pytest.approx(legend_height(["x"] * 3) + 2 * 16.5)

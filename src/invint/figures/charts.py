@@ -11,7 +11,7 @@ import numpy as np
 
 from invint.figures.style import (
     BLUE,
-    INK,
+    GREY,
     PAPER,
     SOFT,
     VERMILLION,
@@ -248,14 +248,9 @@ def _learning_drawing(runs: Sequence[RunRecord], curves: Mapping[Series, Pixels]
     for epoch in epochs:
         axes.axvline(epoch, color=SOFT, linewidth=0.9, linestyle=(0, (2, 2)))
     if epochs:  # one word for all lines, which may be close to each other
-        axes.text(
-            epochs[-1],
-            0.98,
-            " selection",
-            transform=axes.get_xaxis_transform(),
-            va="top",
-            fontsize=9,
-        )
+        at_top: Any = axes.get_xaxis_transform()
+        place, beside = (epochs[-1], 0.98), (3, 0)
+        axes.annotate("selection", place, beside, at_top, "offset points", va="top", fontsize=9)
     data, size = runs[0].data, runs[0].size
     title = f"Learning from {size:,} images, {data}"
     caption = (
@@ -279,7 +274,7 @@ def confusion_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
     np.fill_diagonal(opacity, 0.10 + 0.55 * shares.diagonal())
     cells = blend(VERMILLION, np.where(counts, opacity, 0.0))
     cells[np.eye(classes, dtype=bool)] = blend(BLUE, np.diagonal(opacity * (counts > 0)))
-    cells[counts == 0] = blend(INK, 0.04)
+    cells[counts == 0] = blend(GREY, 0.09)
     figure = new_figure(WIDTH - 25)  # cells are square
     axes = figure.subplots()
     axes.imshow(cells)
@@ -357,7 +352,7 @@ def calibration_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | Non
     upper.plot(*dots, **own.look() | {"linestyle": ""})
     upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
     upper.set_title(f"ECE {fmean(errors):.2%}", loc="right")
-    lower.bar(places, [each.count for each in bins], 0.86 * step, color=INK, alpha=0.4)
+    lower.bar(places, [each.count for each in bins], 0.86 * step, color=GREY, alpha=0.7)
     lower.set(xlabel="confidence", ylabel="images")
     lower.yaxis.set_major_locator(few_ticks(2))
     lower.yaxis.set_major_formatter("{x:,.0f}")

@@ -25,6 +25,7 @@ from invint.figures.style import (
 from invint.nn.monomials import Monomials
 from invint.selection.history import History, chance_overlap, overlap, pairs, rank_correlation
 from invint.study.records import RunRecord
+from invint.study.tables import signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,7 +208,7 @@ def selection_figure(histories: Sequence[History]) -> "Figure":
 
 def _explain_sizes(axes: "Axes") -> None:
     for exponent in (0.25, 0.5, 1.0, -0.5):
-        axes.scatter([], [], **_factor(exponent, BLUE), label=f"{exponent:g}")
+        axes.scatter([], [], **_factor(exponent, BLUE), label=f"{exponent:g}".replace("-", "−"))
     axes.scatter([], [], **_factor(0.5, INK, filled=False), label="start")
     axes.legend(
         title="exponent",
@@ -295,7 +296,7 @@ def _draw_pairs(
         row, column = index[id(second)], index[id(first)]
         weight = 0.06 + 0.6 * abs(value) if value is not None else 0.0
         cells[row, column] = blend(VERMILLION if (value or 0) < 0 else BLUE, weight)
-        shown = "–" if value is None else f"{value:.2f}"
+        shown = "–" if value is None else signed(value).lstrip("+")
         axes.text(column, row, shown, ha="center", va="center", fontsize=8.5)
     axes.imshow(cells, aspect="auto")
     axes.set_xticks(range(count - 1), names[:-1])

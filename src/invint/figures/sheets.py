@@ -16,7 +16,7 @@ from torch import Tensor
 from invint.errors import ShapeError
 from invint.figures.style import (
     BLUE,
-    INK,
+    GREY,
     VERMILLION,
     WIDTH,
     Drawing,
@@ -78,11 +78,10 @@ def _sheet(
     title: str = "",
     columns: int,
     cell: float = CELL,
-    backing: bool = True,
 ) -> "Figure":
     """Draw pictures in rows; the axes count points from the upper left corner."""
     columns = max(1, min(columns, len(images)))
-    lines = max(label.count("\n") + 1 for label in labels)
+    lines = max((label.count("\n") + 1 for label in labels), default=1)
     step, rows = cell + GAP, -(-len(images) // columns)
     top = GAP + (1.7 * LINE if title else 0)
     width, height = columns * step + GAP, top + rows * (step + lines * LINE)
@@ -92,12 +91,17 @@ def _sheet(
     for place, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         row, column = divmod(place, columns)
         left, upper = GAP + column * step, top + row * (step + lines * LINE)
-        _place_picture(axes, pixels, left, upper, cell, backing=backing)
+        _place_picture(axes, pixels, left, upper, cell)
         for line, text in enumerate(label.split("\n")):
             place_y = upper + cell + (line + 0.75) * LINE
             shown, size = _fitted(text, cell), 9.0 if line == 0 else 8.5
             axes.text(
-                left + cell / 2, place_y, shown, ha="center", fontsize=size, alpha=1 - 0.3 * line
+                left + cell / 2,
+                place_y,
+                shown,
+                ha="center",
+                fontsize=size,
+                alpha=0.7 if line else 1,
             )
     axes.text(GAP, GAP + 0.8 * LINE, _fitted(title, width, 10), fontsize=10)
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
@@ -105,13 +109,11 @@ def _sheet(
     return figure
 
 
-def _place_picture(
-    axes: "Axes", pixels: Pixels, left: float, top: float, cell: float, *, backing: bool
-) -> None:
+def _place_picture(axes: "Axes", pixels: Pixels, left: float, top: float, cell: float) -> None:
     """Fit a picture into its cell, on grey; small ones keep their square pixels."""
     height, width = pixels.shape[:2]
-    if backing and height != width:
-        grey = blend(INK, np.full((1, 1), 0.12))
+    if height != width:
+        grey = blend(GREY, np.full((1, 1), 0.25))
         axes.imshow(grey, extent=(left, left + cell, top + cell, top), aspect="auto")
     scale = cell / max(height, width)
     x, y = left + (cell - scale * width) / 2, top + (cell - scale * height) / 2
@@ -159,10 +161,14 @@ def hardest_drawing(
         names: Of the classes.
         data: Name of the set.
     """
-    labels = []
-    for each in hard:
-        taken = "" if each.found is None else f" → {names[each.found]}"
-        labels.append(f"{names[each.label]}{taken}\n{each.wrong} of {each.runs}")
+    taken = ["" if each.found is None else f"→ {names[each.found]}" for each in hard]
+    own = [names[each.label] for each in hard]
+    pairs = [" ".join(both).strip() for both in zip(own, taken, strict=True)]
+    if any(_fitted(pair, CELL) != pair for pair in pairs):
+        pairs = ["\n".join(both) for both in zip(own, taken, strict=True)]
+    labels = [
+        f"{pair}\n{each.wrong} of {each.runs}" for pair, each in zip(pairs, hard, strict=True)
+    ]
     shown = displayable(images[[each.index for each in hard]])
     figure = _sheet(list(shown), labels, columns=5)
     title = f"Hardest test images, {data}"

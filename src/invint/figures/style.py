@@ -32,6 +32,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 INK, PAPER = "#1b1d21", "#fdfdfe"  # of no other use, so that a page can put its own in their place
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"  # Okabe and Ito
 ORANGE, SKY = "#e69f00", "#56b4e9"
+GREY = "#808080"  # faint, it is seen on light and on dark
 COLOURS = (INK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = "osD^vPX*"  # their count and that of the colours share no factor: 56 different pairs
 SOFT, FAINT = INK + "b0", INK + "28"  # with opacity
@@ -71,6 +72,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "invint",
 }
 SETTINGS = threading.RLock()
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # in XML; in names of folders
 
 
 def styled(draw: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -174,7 +176,7 @@ def _tidy_svg(figure: "Figure", salt: str = "invint", **options: Any) -> ET.Elem
         # The reader's fonts write the text, and may have letters that the one here has not.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(stream, format="svg", metadata={"Date": None}, **options)
-    text = stream.getvalue()
+    text = UNWRITABLE.sub("�", stream.getvalue())
     root = ET.fromstring(text)
     _tidy(root, used=set(re.findall(r'(?:href="|url\()#([^")]+)', text)))
     for name in ("width", "height", "version"):

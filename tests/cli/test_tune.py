@@ -32,7 +32,7 @@ def invoke(*arguments: object) -> str:
 
 
 @pytest.mark.slow
-def test_a_tiny_tuning_ends_in_a_recipe_a_table_and_a_figure_and_goes_on(tmp_path: Path) -> None:
+def test_a_tiny_tuning_ends_in_a_recipe_a_table_and_a_figure_and_resumes(tmp_path: Path) -> None:
     out, runs = tmp_path / "mine.json", tmp_path / "tuning"
     arguments: list[object] = ["digits/cnn", "--min-scale", 0.05, "--max-scale", 0.15]
     arguments += ["--size", 100, "--set", "train.epochs=4", "--threads", 1]

@@ -96,7 +96,7 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(client: Any, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_elsewhere_is_waited_for(client: Any, tmp_path: Path) -> None:
+def test_a_run_that_is_trained_elsewhere_is_waited_for(client: Any, tmp_path: Path) -> None:
     """A coordinator that is started again may meet what its workers have not ended yet."""
     workspace, cells, notes = workspace_in(tmp_path), [tiny(seed=0), tiny(seed=1)], list[str]()
     held = RunStore(workspace.folder(cells[0])).locked()

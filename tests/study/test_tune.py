@@ -89,7 +89,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("method", OPTIMIZERS)
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_killed_tuning_goes_on_with_the_same_proposals(
+def test_a_killed_tuning_resumes_with_the_same_proposals(
     tmp_path: Path, method: str, jobs: int
 ) -> None:
     def make() -> Bohb | RandomSearch:
@@ -126,7 +126,7 @@ def test_a_killed_tuning_goes_on_with_the_same_proposals(
     assert calls <= 22 + jobs  # none that had ended was tried again
 
 
-def test_a_larger_budget_goes_on_as_if_it_had_been_given_at_first(tmp_path: Path) -> None:
+def test_a_larger_budget_resumes_as_if_it_had_been_given_at_first(tmp_path: Path) -> None:
     for budget in (9, 15):
         tune(Bohb(PAIR, SCALES, 0), bowl, Journal(tmp_path / "two"), Budget(trials=budget))
     tune(Bohb(PAIR, SCALES, 0), bowl, Journal(tmp_path / "one"), Budget(trials=15))
@@ -153,7 +153,7 @@ def test_seeds_differ_and_repeat() -> None:
 
 
 @pytest.mark.parametrize("method", OPTIMIZERS)
-def test_failed_trials_count_and_tuning_goes_on(tmp_path: Path, method: str) -> None:
+def test_failed_trials_count_and_tuning_continues(tmp_path: Path, method: str) -> None:
     def brittle(configuration: Configuration, fidelity: float) -> Measured:
         if configuration["train.lr"] > 1e-3:
             return Measured(None, 1.0, "somewhere", "the loss is nan")

@@ -309,14 +309,15 @@ def test_a_gpu_gives_the_same_batches_resident_and_streamed(bits: int) -> None:
         torch.testing.assert_close(a[0], b[0].cpu(), atol=1e-3, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.gpu
 @pytest.mark.parametrize("memory", [None, 0])
 def test_a_gpu_never_waits_for_a_batch(memory: int | None) -> None:
     batches = Batches(
         some_part(40, 3), batch_size=8, seed=1, augment=ALL, device="cuda", memory=memory, **COLOUR
     )
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         assert sum(len(labels) for _, labels in batches(range(200))) == 1600
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -64,19 +64,6 @@ def initial_monomials(
         max_power: Scale exponents down where their sum is larger.
         generator: Source of random numbers; by default torch's own.
     """
-    check_candidates(kind, count, max_distance=max_distance, factors=factors)
-    drawn = Monomials.random(
-        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
-    )
-    if kind == "random":
-        return drawn
-    combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)
-    catalog = tuple((0.0, *map(float, distances)) for distances in combinations)
-    return Monomials(catalog + drawn.distances[len(catalog) :], drawn.angles, drawn.exponents)
-
-
-def check_candidates(kind: str, count: int, *, max_distance: int, factors: int = 3) -> None:
-    """Raise `ConfigError` if there is no such set, or if it does not fit `count` monomials."""
     if kind not in INITIAL:
         raise ConfigError(f"no initial set {kind!r}; there are {', '.join(INITIAL)}")
     if kind == "catalog" and catalog_size(max_distance, factors) > count:
@@ -85,6 +72,14 @@ def check_candidates(kind: str, count: int, *, max_distance: int, factors: int =
             f"{catalog_size(max_distance, factors)} monomials, got {count}; start with more, or "
             "with random ones"
         )
+    drawn = Monomials.random(
+        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
+    )
+    if kind == "random":
+        return drawn
+    combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)
+    catalog = tuple((0.0, *map(float, distances)) for distances in combinations)
+    return Monomials(catalog + drawn.distances[len(catalog) :], drawn.angles, drawn.exponents)
 
 
 # Between the monomials and the first dense layer, only what treats each feature by itself leaves it

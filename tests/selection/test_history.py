@@ -61,9 +61,9 @@ def test_numbers_are_those_at_the_start(tmp_path: Path) -> None:
     history = RunStore(tmp_path / "0").history()
     assert history.start == start
     assert [step.epoch for step in history.steps] == [5, 10]
-    assert history.steps[0].numbers == tuple(range(12))
-    assert history.steps[1].numbers == history.steps[0].kept
-    assert set(history.survivors) < set(history.steps[1].numbers)
+    assert history.steps[0].indices == tuple(range(12))
+    assert history.steps[1].indices == history.steps[0].kept
+    assert set(history.survivors) < set(history.steps[1].indices)
     expected = torch.tensor(start.keep(history.survivors).exponents) + 0.125
     torch.testing.assert_close(torch.tensor(history.final.exponents), expected)
     assert history.final.distances == start.keep(history.survivors).distances
@@ -72,7 +72,7 @@ def test_numbers_are_those_at_the_start(tmp_path: Path) -> None:
 def test_ranks_follow_the_scores(tmp_path: Path) -> None:
     write_run(tmp_path / "0")
     step = RunStore(tmp_path / "0").history().steps[1]
-    by_score = sorted(zip(step.scores, step.numbers, strict=True), reverse=True)
+    by_score = sorted(zip(step.scores, step.indices, strict=True), reverse=True)
     assert [step.ranks[number] for _, number in by_score] == [1, 2, 3, 4, 5, 6]
     assert {number for number, rank in step.ranks.items() if rank <= 3} == set(step.kept)
 

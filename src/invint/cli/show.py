@@ -1,6 +1,7 @@
 """`invint models`, `monomials`, `report`: what there is, and what runs have found."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,10 +118,10 @@ def _show_selection(history: "History") -> None:
     """List the monomials that were kept, then those dropped last, each group by rank."""
     titles = ["\n\nnumber", "\n\ndistances", "\nexponents\nat start", "\n\ntrained"]
     steps = [
-        f"{step.method}\nepoch {step.epoch:g}\n{len(step.numbers)} → {len(step.kept)}"
+        f"{step.method}\nepoch {step.epoch:g}\n{len(step.indices)} → {len(step.kept)}"
         for step in history.steps
     ]
-    scores = [dict(zip(step.numbers, step.scores, strict=True)) for step in history.steps]
+    scores = [dict(zip(step.indices, step.scores, strict=True)) for step in history.steps]
     ranks = [step.ranks for step in history.steps]
     order = _order(history)
     rows = [
@@ -163,11 +164,11 @@ def _order(history: "History") -> list[int]:
 
 
 def _show_agreement(histories: Sequence["History"]) -> None:
-    from invint.selection.history import chance_overlap, overlap, pairs, rank_correlation
+    from invint.selection.history import chance_overlap, overlap, rank_correlation
 
     numbers = {id(history): number for number, history in enumerate(histories, start=1)}
     rows = []
-    for first, second in pairs(list(histories)):
+    for first, second in combinations(histories, 2):
         correlation = rank_correlation(first, second)
         rows.append(
             (

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -315,7 +314,7 @@ def load_model(path: str | Path) -> LoadedModel:
             "export the network with export_model"
         )
     if path.suffix not in READERS:
-        raise ConfigError(f"{path}: expected a file ending in {_listed(READERS)}")
+        raise ConfigError(f"{path}: expected a file ending in {', '.join(READERS)}")
     try:
         return READERS[path.suffix](path)
     except InvintError as error:
@@ -324,10 +323,10 @@ def load_model(path: str | Path) -> LoadedModel:
 
 def _suffix_of(path: Path, format: str | None) -> str:
     if format is not None and format not in FORMATS:
-        raise ConfigError(f"export_model: no format {format!r}; there are {_listed(FORMATS)}")
+        raise ConfigError(f"export_model: no format {format!r}; there are {', '.join(FORMATS)}")
     suffix = path.suffix if format is None else FORMATS[format]
     if suffix not in WRITERS or path.suffix != suffix:
-        expected = _listed(WRITERS) if format is None else suffix
+        expected = ", ".join(WRITERS) if format is None else suffix
         raise ConfigError(f"export_model: expected a file ending in {expected}, got {path}")
     return suffix
 
@@ -352,7 +351,3 @@ def _difference(loaded: LoadedModel, model: nn.Module, card: ModelCard) -> float
             f"{allowed:.2g}; nothing was written"
         )
     return difference
-
-
-def _listed(names: dict[str, Any]) -> str:
-    return ", ".join(names)

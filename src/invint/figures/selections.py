@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from invint.figures.style import (
     styled,
 )
 from invint.nn.monomials import Monomials
-from invint.selection.history import History, chance_overlap, overlap, pairs, rank_correlation
+from invint.selection.history import History, chance_overlap, overlap, rank_correlation
 from invint.study.records import RunRecord
 from invint.study.tables import signed
 
@@ -236,7 +236,7 @@ def draw_scores(axes: "Axes", history: History) -> None:
         axes.plot(*zip(*traces[number], strict=True), "o-", **look)
     _label_ends(axes, [(*traces[number][-1], number) for number in history.survivors])
     steps = [
-        f"epoch {step.epoch:g}\n{len(step.numbers)} → {len(step.kept)}" for step in history.steps
+        f"epoch {step.epoch:g}\n{len(step.indices)} → {len(step.kept)}" for step in history.steps
     ]
     axes.set_xticks(range(len(steps)), steps)
     axes.set_xlim(-0.3, len(steps) - 0.6)
@@ -249,7 +249,7 @@ def _traces(history: History) -> dict[int, list[tuple[int, float]]]:
     traces: dict[int, list[tuple[int, float]]] = {}
     for place, step in enumerate(history.steps):
         highest = max(map(abs, step.scores)) or 1.0
-        for number, score in zip(step.numbers, step.scores, strict=True):
+        for number, score in zip(step.indices, step.scores, strict=True):
             traces.setdefault(number, []).append((place, score / highest))
     return traces
 
@@ -267,7 +267,7 @@ def _label_ends(axes: "Axes", ends: Sequence[tuple[int, float, int]]) -> None:
 
 def draw_overlap(axes: "Axes", histories: Sequence[History]) -> None:
     """Draw which fraction of their combinations of distances every two runs have in common."""
-    values = {pair: overlap(pair[0].final, pair[1].final) for pair in pairs(histories)}
+    values = {pair: overlap(pair[0].final, pair[1].final) for pair in combinations(histories, 2)}
     chance = fmean(chance_overlap(*pair) for pair in values)
     _draw_pairs(axes, histories, values)
     mean = fmean(values.values())
@@ -276,7 +276,7 @@ def draw_overlap(axes: "Axes", histories: Sequence[History]) -> None:
 
 def draw_correlation(axes: "Axes", histories: Sequence[History]) -> None:
     """Draw the rank correlation of the scores of every two runs at their first step."""
-    values = {pair: rank_correlation(*pair) for pair in pairs(histories)}
+    values = {pair: rank_correlation(*pair) for pair in combinations(histories, 2)}
     known = [value for value in values.values() if value is not None]
     _draw_pairs(axes, histories, values)
     mean = f"{fmean(known):+.2f} on average" if known else "too few in common"

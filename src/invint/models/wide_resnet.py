@@ -84,16 +84,12 @@ def wide_resnet(
             stride = 2 if stage > 0 and block == 0 else 1
             layers.append(Block(before, channels[stage + 1], stride=stride, dropout=dropout))
     layers += [nn.BatchNorm2d(channels[-1]), nn.ReLU()]
-    _initialise(layers)
+    features = nn.Sequential(*layers)
+    for module in features.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     head = GlobalPool(channels[-1], "mean")
-    return Network(nn.Sequential(*layers), head, nn.Linear(channels[-1], num_classes))
-
-
-def _initialise(layers: list[nn.Module]) -> None:
-    for layer in layers:
-        for module in layer.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return Network(features, head, nn.Linear(channels[-1], num_classes))
 
 
 class SteerableBlock(nn.Module):

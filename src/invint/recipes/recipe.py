@@ -64,7 +64,13 @@ KeptFrom = Annotated[tuple[float, int], BeforeValidator(_listed)]
 class Choices(BaseModel):
     """A group of choices. Everything that is wrong with them is a `ConfigError` of one line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
     part: ClassVar[str] = ""
 
     def __init__(self, **values: Any) -> None:
@@ -113,47 +119,24 @@ class DataChoice(Choices):
 
     part = "data"
 
-    name: str = Field(
-        default="digits",
-        description="A data set of the registry, or `folder:PATH` or `arrays:PATH`.",
-    )
-    augment: Several[str] = Field(
-        default=(),
-        description="Any of `rotate`, `crop`, `flip`, `cutout`, applied in this order.",
-    )
-    size: int | None = Field(
-        default=None,
-        ge=1,
-        description="Number of training images, with the class ratios of the set; all by default.",
-    )
-    validation: float = Field(
-        default=0.0,
-        ge=0,
-        le=0.99,
-        description="Fraction of the training images held out to choose by; 0 for none.",
-    )
-    test_turns: int = Field(
-        default=1,
-        ge=1,
-        le=360,
-        description="Predictions on test images are also averaged over this many rotated copies.",
-    )
-    skip_bad: bool = Field(
-        default=False, description="Leave out pictures of `folder:PATH` that cannot be read."
-    )
-    side: int | None = Field(
-        default=None,
-        description="Even side of the squares its pictures are fitted into; chosen by default.",
-    )
-    test_share: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Fraction of your own images held out for testing if they have no test split.",
-    )
-    split_seed: Annotated[int, Since("0.2")] = Field(
-        default=0, ge=0, description="Seed of that test split."
-    )
+    name: str = "digits"
+    """A data set of the registry, or `folder:PATH` or `arrays:PATH`."""
+    augment: Several[str] = ()
+    """Any of `rotate`, `crop`, `flip`, `cutout`, applied in this order."""
+    size: int | None = Field(default=None, ge=1)
+    """Number of training images, with the class ratios of the set; all by default."""
+    validation: float = Field(default=0.0, ge=0, le=0.99)
+    """Fraction of the training images held out to choose by; 0 for none."""
+    test_turns: int = Field(default=1, ge=1, le=360)
+    """Predictions on test images are also averaged over this many rotated copies."""
+    skip_bad: bool = False
+    """Leave out pictures of `folder:PATH` that cannot be read."""
+    side: int | None = None
+    """Even side of the squares its pictures are fitted into; chosen by default."""
+    test_share: float | None = Field(default=None, gt=0, lt=1)
+    """Fraction of your own images held out for testing if they have no test split."""
+    split_seed: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
+    """Seed of that test split."""
 
     @field_validator("name")
     @classmethod
@@ -175,24 +158,22 @@ class ModelChoice(Choices):
 
     part = "model"
 
-    name: str = Field(default="sfcnn-small", description="A network of the registry.")
-    head: str | None = Field(default=None, description="Head of a steerable network.")
-    group: str | None = Field(default=None, description="Its symmetries, as `C8`.")
-    n_fc: int | None = Field(
-        default=None, ge=1, le=100_000, description="Width of its hidden dense layers."
-    )
-    dropout: float | None = Field(
-        default=None, ge=0, le=1, description="Fraction of activations dropped."
-    )
-    attention_heads: int | None = Field(
-        default=None, ge=1, le=10_000, description="Heads of self-attention."
-    )
-    attention_dropout: float | None = Field(
-        default=None, ge=0, le=1, description="Fraction of attention weights dropped."
-    )
-    widths: Several[int] | None = Field(
-        default=None, description="Channels of each layer or stage."
-    )
+    name: str = "sfcnn-small"
+    """A network of the registry."""
+    head: str | None = None
+    """Head of a steerable network."""
+    group: str | None = None
+    """Its symmetries, as `C8`."""
+    n_fc: int | None = Field(default=None, ge=1, le=100_000)
+    """Width of its hidden dense layers."""
+    dropout: float | None = Field(default=None, ge=0, le=1)
+    """Fraction of activations dropped."""
+    attention_heads: int | None = Field(default=None, ge=1, le=10_000)
+    """Heads of self-attention."""
+    attention_dropout: float | None = Field(default=None, ge=0, le=1)
+    """Fraction of attention weights dropped."""
+    widths: Several[int] | None = None
+    """Channels of each layer or stage."""
 
 
 class TrainChoice(Choices):
@@ -200,50 +181,36 @@ class TrainChoice(Choices):
 
     part = "train"
 
-    epochs: int = Field(ge=1, le=1_000_000, description="Number of nominal epochs.")
-    batch_size: int = Field(ge=2, le=1_000_000, description="Images per step, over all processes.")
-    optimizer: Literal["adam", "sgd"] = Field(
-        default="adam", description="`sgd` has Nesterov momentum."
-    )
-    lr: float = Field(  # as large as one likes, but a number in float32
-        ge=0, le=1e30, description="Learning rate at the start."
-    )
-    decay: Decay = Field(
-        default="exponential",
-        description="`exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, or `milestones`.",
-    )
-    lr_decay: float = Field(default=1.0, ge=0, le=1000, description="The factor d of the decay.")
-    lr_decay_epochs: Several[float] = Field(
-        default=(1.0,), description="The epochs T of the decay; or its milestones."
-    )
-    momentum: float = Field(default=0.9, ge=0, le=1, description="Momentum of `sgd`.")
-    weight_decay: float = Field(
-        default=0.0, ge=0, le=1000, description="Weight decay of `sgd`, on all parameters."
-    )
-    reg: float = Field(
-        default=0.0, ge=0, le=1e6, description="Constant that multiplies the next two penalties."
-    )
-    elastic: float = Field(
-        default=1e-7, ge=0, le=1e6, description="Factor of Σ(|w| + w²) over steerable weights."
-    )
-    norm_penalty: float = Field(
-        default=0.0, ge=0, le=1e6, description="Factor of Σγ² + Σβ² over batch-norm coefficients."
-    )
-    class_weights: bool = Field(
-        default=False, description="Weight classes inversely to how often they occur."
-    )
-    accumulate: int = Field(
-        default=1,
-        ge=1,
-        le=1_000_000,
-        description="Number of parts a batch is worked through in, to save memory.",
-    )
-    scale: float = Field(
-        default=1.0,
-        ge=1e-6,
-        le=1,
-        description="Fraction of the steps to run; what is counted in epochs scales with it.",
-    )
+    epochs: int = Field(ge=1, le=1_000_000)
+    """Number of nominal epochs."""
+    batch_size: int = Field(ge=2, le=1_000_000)
+    """Images per step, over all processes."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """`sgd` has Nesterov momentum."""
+    lr: float = Field(ge=0, le=1e30)  # as large as one likes, but a number in float32
+    """Learning rate at the start."""
+    decay: Decay = "exponential"
+    """`exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, or `milestones`."""
+    lr_decay: float = Field(default=1.0, ge=0, le=1000)
+    """The factor d of the decay."""
+    lr_decay_epochs: Several[float] = (1.0,)
+    """The epochs T of the decay; or its milestones."""
+    momentum: float = Field(default=0.9, ge=0, le=1)
+    """Momentum of `sgd`."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1000)
+    """Weight decay of `sgd`, on all parameters."""
+    reg: float = Field(default=0.0, ge=0, le=1e6)
+    """Constant that multiplies the next two penalties."""
+    elastic: float = Field(default=1e-7, ge=0, le=1e6)
+    """Factor of Σ(|w| + w²) over steerable weights."""
+    norm_penalty: float = Field(default=0.0, ge=0, le=1e6)
+    """Factor of Σγ² + Σβ² over batch-norm coefficients."""
+    class_weights: bool = False
+    """Weight classes inversely to how often they occur."""
+    accumulate: int = Field(default=1, ge=1, le=1_000_000)
+    """Number of parts a batch is worked through in, to save memory."""
+    scale: float = Field(default=1.0, ge=1e-6, le=1)
+    """Fraction of the steps to run; what is counted in epochs scales with it."""
 
     @model_validator(mode="after")
     def _check_parts_of_a_batch(self) -> "TrainChoice":
@@ -277,27 +244,22 @@ class SelectionChoice(Choices):
 
     part = "selection"
 
-    method: Literal["none", "magnitude", "connectivity", "lse"] = Field(
-        default="none", description="How monomials are scored; `lse` exchanges them instead."
-    )
-    initial: Literal["random", "catalog"] = Field(
-        default="random", description="`catalog` has every combination of distances."
-    )
-    start: int = Field(default=5, ge=1, description="Number of monomials before selection, M.")
-    steps: Several[KeptFrom] = Field(
-        default=(),
-        description="Pairs (nominal epoch, monomials kept from then on); 0 is at initialisation.",
-    )
-    pretrain: float = Field(
-        default=0.0, ge=0, description="Nominal epochs without integration before `lse` selects."
-    )
-    candidates: int = Field(default=1000, ge=1, description="Exchanges `lse` tries at most.")
-    patience: int = Field(
-        default=100, ge=1, description="Rejected exchanges in a row after which `lse` stops."
-    )
-    ridge: float = Field(
-        default=1.0, gt=0, le=1e9, description="Strength of the ridge penalty of `lse`."
-    )
+    method: Literal["none", "magnitude", "connectivity", "lse"] = "none"
+    """How monomials are scored; `lse` exchanges them instead."""
+    initial: Literal["random", "catalog"] = "random"
+    """`catalog` has every combination of distances."""
+    start: int = Field(default=5, ge=1)
+    """Number of monomials before selection, M."""
+    steps: Several[KeptFrom] = ()
+    """Pairs (nominal epoch, monomials kept from then on); 0 is at initialisation."""
+    pretrain: float = Field(default=0.0, ge=0)
+    """Nominal epochs without integration before `lse` selects."""
+    candidates: int = Field(default=1000, ge=1)
+    """Exchanges `lse` tries at most."""
+    patience: int = Field(default=100, ge=1)
+    """Rejected exchanges in a row after which `lse` stops."""
+    ridge: float = Field(default=1.0, gt=0, le=1e9)
+    """Strength of the ridge penalty of `lse`."""
 
     @model_validator(mode="after")
     def _check_method(self) -> "SelectionChoice":
@@ -357,15 +319,16 @@ class SelectionChoice(Choices):
 class Recipe(Choices):
     """Everything that decides the outcome of a run, but its seed."""
 
-    name: str = Field(description="`set/variant`.")
-    about: str = Field(default="", description="One line for the list of recipes.")
+    name: str
+    """`set/variant`."""
+    about: str = ""
+    """One line for the list of recipes."""
     data: DataChoice = DataChoice()
     model: ModelChoice = ModelChoice()
     train: TrainChoice
     selection: SelectionChoice = SelectionChoice()
-    source: dict[str, str] = Field(
-        default_factory=dict, description="Where each number comes from, by its path (`train.lr`)."
-    )
+    source: dict[str, str] = Field(default_factory=dict)
+    """Where each number comes from, by its path (`train.lr`)."""
 
     @model_validator(mode="after")
     def _check_selection(self) -> "Recipe":

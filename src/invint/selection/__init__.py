@@ -13,7 +13,6 @@ from invint.selection.least_squares import features_of_maps as features_of_maps
 from invint.selection.least_squares import maps_of as maps_of
 from invint.selection.pruning import best as best
 from invint.selection.pruning import catalog_size as catalog_size
-from invint.selection.pruning import check_candidates as check_candidates
 from invint.selection.pruning import connectivity as connectivity
 from invint.selection.pruning import find_monomials as find_monomials
 from invint.selection.pruning import initial_monomials as initial_monomials

@@ -4,14 +4,13 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from invint.errors import ConfigError, DataError
+from invint.errors import DataError
 from invint.nn.monomials import Monomials
 
 TABLES = ("distances", "angles", "exponents")
@@ -25,7 +24,7 @@ class SelectionStep:
         epoch: When it was.
         step: Training steps done by then.
         method: How the scores were found.
-        numbers: The monomials before it, by their indices at the start of the run.
+        indices: The monomials before it, by their indices at the start of the run.
         scores: One for each of them.
         kept: The survivors, by their indices at the start of the run.
         monomials: The survivors, with exponents as they were then.
@@ -34,7 +33,7 @@ class SelectionStep:
     epoch: float
     step: int
     method: str
-    numbers: tuple[int, ...]
+    indices: tuple[int, ...]
     scores: tuple[float, ...]
     kept: tuple[int, ...]
     monomials: Monomials
@@ -42,7 +41,7 @@ class SelectionStep:
     @property
     def ranks(self) -> dict[int, int]:
         """The rank of each monomial, by its index at the start; the highest score has rank 1."""
-        scored = sorted(zip(self.scores, self.numbers, strict=True), key=lambda pair: -pair[0])
+        scored = sorted(zip(self.scores, self.indices, strict=True), key=lambda pair: -pair[0])
         return {index: rank for rank, (_, index) in enumerate(scored, start=1)}
 
 
@@ -117,22 +116,18 @@ def history_of(run: Path, log: Sequence[dict[str, Any]], trained: Monomials | No
     """
     try:
         events, drawn = _events(log)
-    except (ConfigError, KeyError, TypeError) as error:
-        raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
-    if not events:
         start = trained if drawn is None else drawn
-        if start is not None:
-            return History(run, start, (), trained)
+        if events:
+            start = Monomials.from_dict(events[0]["start"])
+        steps = () if start is None else _steps(events, len(start))
+    except (IndexError, KeyError, TypeError, ValueError) as error:  # a ConfigError among them
+        raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
+    if start is None:
         raise DataError(
             f"{run}: neither its log nor its model has monomials; expected the folder of a run "
             "with the head 'monomials'"
         )
-    try:
-        start = Monomials.from_dict(events[0]["start"])
-        steps = _steps(events, len(start))
-    except (ConfigError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run}: a selection in its log is damaged ({error!r})") from error
-    if trained is not None and len(trained) != len(steps[-1].kept):
+    if steps and trained is not None and len(trained) != len(steps[-1].kept):
         raise DataError(
             f"{run}: the log ends with {len(steps[-1].kept)} monomials, the model has "
             f"{len(trained)}; they are not of one run"
@@ -223,11 +218,6 @@ def rank_correlation(first: History, second: History) -> float | None:
     from scipy.stats import spearmanr  # slow to import
 
     return float(spearmanr(*values).statistic)
-
-
-def pairs(histories: Sequence[History]) -> list[tuple[History, History]]:
-    """Return every two of several runs."""
-    return list(combinations(histories, 2))
 
 
 def _overlap(first: Sequence[Combination], second: Sequence[Combination]) -> float:

@@ -151,7 +151,6 @@ def exchange(
     ridge: float = 1.0,
     patience: int = 100,
     candidates: int = 1000,
-    after: Callable[[int, float], None] | None = None,
 ) -> Exchange:
     """Replace the least useful monomial by a random one while a linear classifier improves.
 
@@ -167,7 +166,6 @@ def exchange(
         ridge: Strength of the penalty on the weights.
         patience: Rejected exchanges in a row after which to stop.
         candidates: Exchanges to try at most.
-        after: Called after each exchange tried, with their count so far and the objective.
     """
     if ridge <= 0 or patience < 1 or candidates < 0:
         raise ConfigError(
@@ -202,8 +200,6 @@ def exchange(
             cheapest = costs.index(min(costs))
             rest = fit.without(cheapest, width)
         objectives.append(_objective(fit, total))
-        if after is not None:
-            after(len(accepted), objectives[-1])
     order = sorted(range(len(places)), key=places.__getitem__)
     return Exchange(
         _joined([blocks[index] for index in order]),

@@ -64,19 +64,6 @@ def initial_monomials(
         max_power: Scale exponents down where their sum is larger.
         generator: Source of random numbers; by default torch's own.
     """
-    check_candidates(kind, count, max_distance=max_distance, factors=factors)
-    drawn = Monomials.random(
-        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
-    )
-    if kind == "random":
-        return drawn
-    combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)
-    catalog = tuple((0.0, *map(float, distances)) for distances in combinations)
-    return Monomials(catalog + drawn.distances[len(catalog) :], drawn.angles, drawn.exponents)
-
-
-def check_candidates(kind: str, count: int, *, max_distance: int, factors: int = 3) -> None:
-    """Raise `ConfigError` if there is no such set, or if it does not fit `count` monomials."""
     if kind not in INITIAL:
         raise ConfigError(f"no initial set {kind!r}; there are {', '.join(INITIAL)}")
     if kind == "catalog" and catalog_size(max_distance, factors) > count:
@@ -85,6 +72,14 @@ def check_candidates(kind: str, count: int, *, max_distance: int, factors: int =
             f"{catalog_size(max_distance, factors)} monomials, got {count}; start with more, or "
             "with random ones"
         )
+    drawn = Monomials.random(
+        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
+    )
+    if kind == "random":
+        return drawn
+    combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)
+    catalog = tuple((0.0, *map(float, distances)) for distances in combinations)
+    return Monomials(catalog + drawn.distances[len(catalog) :], drawn.angles, drawn.exponents)
 
 
 # Between the monomials and the first dense layer, only what treats each feature by itself leaves it
@@ -149,14 +144,16 @@ def prune(network: nn.Module, optimizer: Optimizer | None, keep: Sequence[int]) 
     changes = [_change(head.exponents, 0, rows), _change(dense.weight, 1, columns)]
     for norm in norms:
         changes += [_change(each, 0, columns) for each in norm.parameters(recurse=False)]
-    states = _states(optimizer, changes)  # nothing is changed before this can be done
+    # Nothing is changed before this can be done.
+    states = {} if optimizer is None else _states(optimizer, changes)
 
     smaller.exponents = changes[0][1]
     setattr(parent, name, smaller)
     dense.weight, dense.in_features = changes[1][1], len(columns)
     for norm in norms:
         _shrink(norm, columns, changes)
-    _replace(optimizer, changes, states)
+    if optimizer is not None:
+        _replace(optimizer, changes, states)
 
 
 @contextmanager
@@ -225,42 +222,30 @@ def _shrink(norm: nn.BatchNorm1d, columns: Tensor, changes: Sequence[Change]) ->
     norm.num_features = len(columns)
 
 
-def _states(
-    optimizer: Optimizer | None, changes: Sequence[Change]
-) -> dict[Tensor, dict[str, object]]:
+def _states(optimizer: Optimizer, changes: Sequence[Change]) -> dict[Tensor, dict[str, object]]:
     """Return the state of the optimizer about the survivors, by the new parameters."""
-    if optimizer is None:
-        return {}
     states: dict[Tensor, dict[str, object]] = {}
     for old, new, axis, kept in changes:
-        if old in optimizer.state:
-            states[new] = {
-                name: _survivors(name, value, old, axis, kept)
-                for name, value in optimizer.state[old].items()
-            }
+        for name, value in optimizer.state.get(old, {}).items():
+            survivors = value
+            if isinstance(value, Tensor) and value.ndim:  # Adam counts its steps in a scalar
+                if value.shape != old.shape:
+                    raise ConfigError(
+                        f"prune: the optimizer has {name!r} of shape {tuple(value.shape)} for a "
+                        f"parameter of shape {tuple(old.shape)}, which cannot follow the "
+                        "monomials; use Adam or SGD"
+                    )
+                survivors = value.index_select(axis, kept.to(value.device))
+            states.setdefault(new, {})[name] = survivors
     return states
 
 
-def _survivors(name: str, value: object, old: Tensor, axis: int, kept: Tensor) -> object:
-    if not isinstance(value, Tensor) or value.ndim == 0:
-        return value
-    if value.shape != old.shape:
-        raise ConfigError(
-            f"prune: the optimizer has {name!r} of shape {tuple(value.shape)} for a "
-            f"parameter of shape {tuple(old.shape)}, which cannot follow the monomials; use Adam "
-            "or SGD"
-        )
-    return value.index_select(axis, kept.to(value.device))
-
-
 def _replace(
-    optimizer: Optimizer | None,
+    optimizer: Optimizer,
     changes: Sequence[Change],
     states: dict[Tensor, dict[str, object]],
 ) -> None:
     """Put the new parameters where the old ones are, in groups and in the state."""
-    if optimizer is None:
-        return
     new_of: dict[Tensor, Tensor] = {old: new for old, new, *_ in changes}
     every: dict[Tensor, dict[str, object]] = {}
     for group in optimizer.param_groups:

@@ -25,7 +25,6 @@ from invint.version import __version__
 
 FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
 MOST_THREADS = 1024  # beyond that the system refuses, in ways that do not say so
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +90,9 @@ class Execution:
 
     def autocast(self) -> torch.autocast:
         """Return the context a network is called in."""
-        dtype = PRECISIONS[self.precision or "float32"]
-        half = dtype is not torch.float32
-        return torch.autocast(self.torch_device.type, dtype=dtype if half else None, enabled=half)
+        half = self.precision == "bfloat16"
+        dtype = torch.bfloat16 if half else None
+        return torch.autocast(self.torch_device.type, dtype=dtype, enabled=half)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

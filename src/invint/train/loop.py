@@ -102,8 +102,9 @@ class Objective(nn.Module):
         """Return the penalty of batch normalisation with its factor and the constant λ."""
         total = torch.zeros((), device=like.device)
         if self.reg * self.norm_penalty:
-            for coefficient in norm_coefficients(self.network):
-                total = total + coefficient.square().sum()
+            for layer in self.network.modules():
+                if isinstance(layer, NORMS):
+                    total = total + layer.weight.square().sum() + layer.bias.square().sum()
         return self.reg * self.norm_penalty * total
 
 
@@ -127,21 +128,10 @@ class Body(nn.Module):
 
 def total_size(network: nn.Module, total: Tensor) -> Tensor:
     """Add |w| + w² of all steerable weights to a sum."""
-    for weight in steerable_weights(network):
-        total = total + weight.abs().sum() + weight.square().sum()
+    for layer in network.modules():
+        if isinstance(layer, LiftConv2d | GroupConv2d):
+            total = total + layer.weight.abs().sum() + layer.weight.square().sum()
     return total
-
-
-def steerable_weights(network: nn.Module) -> list[Tensor]:
-    """Return the weights of all steerable filters."""
-    layers = (each for each in network.modules() if isinstance(each, LiftConv2d | GroupConv2d))
-    return [layer.weight for layer in layers]
-
-
-def norm_coefficients(network: nn.Module) -> list[Tensor]:
-    """Return scales and shifts of all batch normalisations."""
-    layers = (each for each in network.modules() if isinstance(each, NORMS))
-    return [coefficient for layer in layers for coefficient in (layer.weight, layer.bias)]
 
 
 Batch = tuple[Tensor, Tensor]
@@ -196,10 +186,6 @@ def channels_last(network: nn.Module) -> None:
             module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
 
 
-def _go_on(step: int) -> bool:  # noqa: ARG001
-    return False
-
-
 def fit(
     objective: Callable[[Tensor, Tensor], Tensor],
     optimizer: torch.optim.Optimizer,
@@ -209,7 +195,7 @@ def fit(
     rate: Callable[[int], float],
     meter: Meter,
     accumulate: int = 1,
-    after_step: Callable[[int], bool] = _go_on,
+    after_step: Callable[[int], bool] | None = None,
 ) -> int:
     """Train in place, and return the index of the next step.
 
@@ -234,7 +220,7 @@ def fit(
             (terms[0] * (len(part) / len(images))).backward()  # type: ignore[no-untyped-call]
             meter.add(terms, len(part))
         optimizer.step()
-        if after_step(step + 1):
+        if after_step is not None and after_step(step + 1):
             return step + 1
     return steps.stop
 

@@ -19,7 +19,7 @@ from invint.data.batches import Batches, test_batches
 from invint.data.dataset import Split
 from invint.errors import Interrupted, RunError
 from invint.export import ModelCard, load_network, network_bytes
-from invint.models import Network, fold
+from invint.models import fold
 from invint.nn import MonomialIntegration, Monomials
 from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Schedule
@@ -128,10 +128,20 @@ class Run:
         self.began, self.seconds_before = time.monotonic(), 0.0
         self.saved_at = time.monotonic()
         self.callback = Callback()
-        self.selector = Selector(recipe, data, seed)
-        self.selector.check(self.schedule)
-        self.build(self.selector.first_head, self.selector.first_monomials())
-        self.batches = self.make_batches()
+        self.selector = Selector(recipe, data, self.schedule, seed)
+        self.build(self.selector.first_head, self.selector.first_monomials)
+        self.batches = Batches(
+            data.dataset.train,
+            chosen=data.train_indices,
+            batch_size=recipe.train.batch_size,
+            seed=derive_seed("batches", seed),
+            augment=recipe.data.augment,
+            mean=data.mean,
+            std=data.std,
+            device=self.device,
+            rank=processes.rank,
+            world=processes.size,
+        )
         self.rate(0)  # like the others it refuses a wrong choice: before the first file is written
 
     # Network, optimizer, loss
@@ -145,11 +155,7 @@ class Run:
         """Make network and optimizer from scratch, with weights drawn from the seed."""
         torch.manual_seed(derive_seed("weights", self.seed))
         self.card = make_card(self.recipe, self.data, monomials=monomials, head=head)
-        self.adopt(self.card.build())
-
-    def adopt(self, network: Network) -> None:
-        """Train this network from now on."""
-        train = self.recipe.train
+        network, train = self.card.build(), self.recipe.train
         if self.execution.synchronized:
             synchronize(network)
         self.network = network.to(self.device)
@@ -214,21 +220,6 @@ class Run:
 
     # Batches
 
-    def make_batches(self) -> Batches:
-        """Return the batches of given steps."""
-        return Batches(
-            self.data.dataset.train,
-            chosen=self.data.train_indices,
-            batch_size=self.recipe.train.batch_size,
-            seed=derive_seed("batches", self.seed),
-            augment=self.recipe.data.augment,
-            mean=self.data.mean,
-            std=self.data.std,
-            device=self.device,
-            rank=self.processes.rank,
-            world=self.processes.size,
-        )
-
     def training_images(self) -> Iterator[Batch]:
         """Return the images trained on, once and as they are, no batch with one alone."""
         chosen = self.data.train_indices
@@ -270,7 +261,18 @@ class Run:
         """Write what the run is; of one that is resumed, check that it is still the same."""
         recipe = self.store.recipe
         if recipe is None:
-            self.store.write("recipe.json", self._described_recipe())
+            self.store.write(
+                "recipe.json",
+                {
+                    "format": FORMAT_VERSION,
+                    "name": self.recipe.name,
+                    "about": self.recipe.about,
+                    "choices": self.recipe.choices,
+                    "source": self.recipe.source,
+                    "hash": self.recipe.hash,
+                    "seed": self.seed,
+                },
+            )
         elif recipe.get("format") != FORMAT_VERSION:
             raise RunError(
                 f"{self.store.path}: format {recipe.get('format')}, this invint reads "
@@ -295,16 +297,10 @@ class Run:
                     "the last bits may differ"
                 )
 
-    def _described_recipe(self) -> dict[str, Any]:
-        recipe = self.recipe
-        about = {"format": FORMAT_VERSION, "name": recipe.name, "about": recipe.about}
-        about |= {"choices": recipe.choices, "source": recipe.source}
-        return about | {"hash": recipe.hash, "seed": self.seed}
-
     def segments(self) -> Iterator[tuple[int, int]]:
         """Yield the steps between epochs and selections that are still to be made."""
         epochs = (float(number) for number in range(1, math.ceil(self.schedule.epochs) + 1))
-        marks = {0, self.schedule.steps, *self.selector.marks(self.schedule)}
+        marks = {0, self.schedule.steps, *self.selector.marks}
         marks |= {self.schedule.step_at(epoch) for epoch in epochs}
         steps = sorted(mark for mark in marks if mark <= self.schedule.steps)
         for start, stop in pairwise(steps):
@@ -351,18 +347,26 @@ class Run:
 
     def select(self) -> None:
         """Select monomials, if this is the step for it."""
-        start = self.selector.first_monomials()
-        if start is not None and self.step == 0 and self.recipe.selection.method == "none":
-            kept = {"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()}
-            self.log(kept)
-        while self.selector.is_due(self.step, self.selected, self.schedule):
+        start, method = self.selector.start, self.recipe.selection.method
+        if start is not None and self.step == 0 and method == "none":
+            self.log({"event": "monomials", "epoch": 0.0, "step": 0, "start": start.to_dict()})
+        while self.selector.is_due(self.step, self.selected):
             selection = self.selector.decide(
                 self.network, self.training_images(), self.cross_entropy, self.selected
             )
             # Running statistics differ between processes, and so may scores: one decides for all.
             selection = self.processes.from_main(selection)
             self.apply(selection)
-            self.log(self._selection_event(selection))
+            event = selection_event(
+                epoch=round(self.schedule.epoch_at(self.step), 6),
+                step=self.step,
+                method=method,
+                scores=selection.scores,
+                kept=selection.kept,
+                monomials=find_monomials(self.network)[2].monomials,
+                start=selection.start,
+            )
+            self.log(event | selection.facts)
             self.selected += 1
 
     def apply(self, selection: Selection) -> None:
@@ -374,18 +378,6 @@ class Run:
         pretrained = self.network.features.state_dict()
         self.build("monomials", selection.exchanged)
         self.network.features.load_state_dict(pretrained)
-
-    def _selection_event(self, selection: Selection) -> dict[str, Any]:
-        event = selection_event(
-            epoch=round(self.schedule.epoch_at(self.step), 6),
-            step=self.step,
-            method=self.recipe.selection.method,
-            scores=selection.scores,
-            kept=selection.kept,
-            monomials=find_monomials(self.network)[2].monomials,
-            start=selection.start,
-        )
-        return event | selection.facts
 
     def log(self, entry: dict[str, Any]) -> None:
         """Add a line to the log; of several processes one does."""
@@ -422,7 +414,7 @@ class Run:
         logits = logits_of(self.network, batches, autocast=self.execution.autocast)
         error = scores_of(*logits).error
         lowest = self.best is None or error < self.best["validation_error"]
-        if lowest and self.selector.is_done(self.selected, self.schedule):
+        if lowest and self.selector.is_done(self.selected):
             self.best = {"validation_error": error, "step": self.step}
             self.store.write_best(network_bytes(self.network, self.current_card))
         return error
@@ -519,7 +511,9 @@ class Run:
             averaged = self.test_logits(self.network, turns=turns)
             result |= {"averaged_error": scores_of(*averaged).error, "averaged_over": turns}
         if self.best is not None:
-            result["best"] = {**self.best, "error": self.best_error()}
+            best, _ = load_network(self.store.path / BEST)
+            error = scores_of(*self.test_logits(best.to(self.device))).error
+            result["best"] = {**self.best, "error": error}
             result["validation_error"] = self.validate()
         result["seconds"] = round(self.seconds, 3)
         self.store.complete(result)
@@ -537,11 +531,6 @@ class Run:
             background=background,
         )
 
-    def best_error(self) -> float:
-        """Return the test error of the weights with the lowest validation error."""
-        network, _ = load_network(self.store.path / BEST)
-        return scores_of(*self.test_logits(network.to(self.device))).error
-
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
@@ -552,10 +541,6 @@ def explained(folder: Path) -> Iterator[None]:
         raise Interrupted(
             f"stopped at once; the same command resumes from the last checkpoint ({folder})"
         ) from error
-    except torch.OutOfMemoryError as error:
-        raise _no_memory(folder, "the GPU has") from error
-    except MemoryError as error:
-        raise _no_memory(folder, "this machine has") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise RunError(
@@ -563,17 +548,16 @@ def explained(folder: Path) -> Iterator[None]:
                 "same command again"
             ) from error
         raise RunError(f"{folder}: {error}; the last checkpoint is kept") from error
-    except RuntimeError as error:
-        if "not enough memory" in str(error) or "allocate memory" in str(error):
-            raise _no_memory(folder, "this machine has") from error
-        raise
-
-
-def _no_memory(folder: Path, owner: str) -> RunError:
-    return RunError(
-        f"{folder}: the step needs more memory than {owner}; the last checkpoint is kept: use "
-        "--set train.accumulate=2 (or more), which starts a run of its own, or free memory"
-    )
+    except (MemoryError, RuntimeError) as error:  # torch raises either, also on the CPU
+        gpu = isinstance(error, torch.OutOfMemoryError)
+        told = any(text in str(error) for text in ("not enough memory", "allocate memory"))
+        if not (gpu or told or isinstance(error, MemoryError)):
+            raise
+        raise RunError(
+            f"{folder}: the step needs more memory than {'the GPU' if gpu else 'this machine'} "
+            "has; the last checkpoint is kept: use --set train.accumulate=2 (or more), which "
+            "starts a run of its own, or free memory"
+        ) from error
 
 
 def check_finite(loss: float, epoch: float, folder: Path) -> None:

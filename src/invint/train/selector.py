@@ -9,13 +9,12 @@ from torch import Tensor
 
 from invint.errors import ConfigError
 from invint.models import Network
-from invint.nn import MonomialIntegration, Monomials
+from invint.nn import Monomials
 from invint.nn.monomials import default_distance
 from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Schedule
 from invint.selection import (
     best,
-    check_candidates,
     connectivity,
     exchange,
     features_of_maps,
@@ -56,49 +55,49 @@ class Selector:
     Args:
         recipe: Says how.
         data: Says how large the map under the head is.
+        schedule: Of the run.
         seed: Of the monomials drawn.
+
+    Attributes:
+        start: The monomials drawn at the start, if the head has some.
+        marks: The steps before which something is selected.
     """
 
-    def __init__(self, recipe: Recipe, data: RunData, seed: int) -> None:
-        self.recipe, self.choice, self.seed = recipe, recipe.selection, seed
+    def __init__(self, recipe: Recipe, data: RunData, schedule: Schedule, seed: int) -> None:
+        self.choice, self.seed = recipe.selection, seed
         self.exchanges = self.choice.method == "lse"
-        self.head = _probe(recipe, data) if recipe.model.head == "monomials" else None
-        if self.head is not None:  # how large its map is, a recipe alone does not know
-            distance = default_distance(self.head.size)
-            check_candidates(self.choice.initial, self.choice.start, max_distance=distance)
-
-    @property
-    def first_head(self) -> str | None:
-        """The head a run begins with: pooling, where monomials are exchanged after pre-training."""
-        return "max" if self.exchanges else self.recipe.model.head
-
-    def first_monomials(self) -> Monomials | None:
-        """Return the monomials a run begins with, if any."""
-        return None if self.head is None or self.exchanges else self._drawn(self.choice.start)
-
-    def marks(self, schedule: Schedule) -> list[int]:
-        """Return the steps before which something is chosen."""
-        if self.exchanges:
-            return [schedule.step_at(self.choice.pretrain)]
-        return [schedule.step_at(epoch) for epoch, _ in self.choice.steps]
-
-    def check(self, schedule: Schedule) -> None:
-        """Raise `ConfigError` if nothing is left to train once everything is chosen."""
-        last = max(self.marks(schedule), default=0)
+        # A run that exchanges pre-trains with pooling, before it has monomials.
+        self.first_head = "max" if self.exchanges else recipe.model.head
+        self.start: Monomials | None = None
+        if recipe.model.head == "monomials":
+            with torch.random.fork_rng(devices=[]):  # of the network, only its head is looked at
+                network = make_card(recipe, data, monomials=1, head="monomials").build()
+            self.head = find_monomials(network)[2]
+            self.start = self._drawn(self.choice.initial, self.choice.start, "monomials")
+        epochs = (epoch for epoch, _ in self.choice.steps)
+        self.marks = [
+            schedule.step_at(each)
+            for each in ([self.choice.pretrain] if self.exchanges else epochs)
+        ]
+        last = max(self.marks, default=0)
         if last >= schedule.steps:
             raise ConfigError(
                 f"selection: the last choice falls on step {last}, the end of a run of "
                 f"{schedule.steps} steps; train longer, or choose earlier"
             )
 
-    def is_due(self, step: int, selected: int, schedule: Schedule) -> bool:
-        """Return whether something is to be selected before a step."""
-        marks = self.marks(schedule)
-        return selected < len(marks) and step >= marks[selected]
+    @property
+    def first_monomials(self) -> Monomials | None:
+        """The monomials a run begins with, if any."""
+        return None if self.exchanges else self.start
 
-    def is_done(self, selected: int, schedule: Schedule) -> bool:
+    def is_due(self, step: int, selected: int) -> bool:
+        """Return whether something is to be selected before a step."""
+        return not self.is_done(selected) and step >= self.marks[selected]
+
+    def is_done(self, selected: int) -> bool:
         """Return whether all is selected, and the network has the form it will keep."""
-        return selected == len(self.marks(schedule))
+        return selected == len(self.marks)
 
     def decide(
         self, network: Network, images: Iterable[Batch], loss: Loss, selected: int
@@ -120,51 +119,41 @@ class Selector:
         else:
             scores = connectivity(network, images, loss)
         kept = best(scores.cpu(), count)
-        start = None if selected else self.first_monomials()
-        return Selection(tuple(scores.tolist()), tuple(kept), start)
+        return Selection(tuple(scores.tolist()), tuple(kept), None if selected else self.start)
 
     def _exchange(self, network: Network, images: Iterable[Batch]) -> Selection:
         """Select monomials by least squares on the maps that pooling was given."""
-        if self.head is None:
+        if self.start is None:
             raise RuntimeError("exchanging without monomials, which a recipe refuses")
         maps, labels = maps_of(network, images)
-        start, candidates = self._drawn(self.choice.start), iter(self._candidates())
+        drawn = self._drawn("random", self.choice.candidates, "candidates")
+        candidates = (drawn.keep([index]) for index in range(len(drawn)))
         found = exchange(
             features_of_maps(self.head.to(maps.device), maps),
             labels,
-            start,
+            self.start,
             lambda: next(candidates),
             ridge=self.choice.ridge,
             patience=self.choice.patience,
             candidates=self.choice.candidates,
         )
-        facts = {"tried": len(found.accepted), "accepted": sum(found.accepted)}
-        objective = [found.objectives[0], found.objectives[-1]]
-        everything = tuple(range(len(start)))
         return Selection(
-            tuple(found.costs), everything, start, found.monomials, facts | {"objective": objective}
+            scores=found.costs,
+            kept=tuple(range(len(self.start))),
+            start=self.start,
+            exchanged=found.monomials,
+            facts={
+                "tried": len(found.accepted),
+                "accepted": sum(found.accepted),
+                "objective": [found.objectives[0], found.objectives[-1]],
+            },
         )
 
-    def _candidates(self) -> list[Monomials]:
-        drawn = self._drawn(self.choice.candidates, kind="random", purpose="candidates")
-        return [drawn.keep([index]) for index in range(len(drawn))]
-
-    def _drawn(
-        self, count: int, *, kind: str | None = None, purpose: str = "monomials"
-    ) -> Monomials:
-        if self.head is None:
-            raise RuntimeError("drawing monomials for a head without them")
+    def _drawn(self, kind: str, count: int, purpose: str) -> Monomials:
         return initial_monomials(
-            kind or self.choice.initial,
+            kind,
             count,
             max_distance=default_distance(self.head.size),
             max_power=self.head.group.order,
             generator=torch.Generator().manual_seed(derive_seed(purpose, self.seed)),
         )
-
-
-def _probe(recipe: Recipe, data: RunData) -> MonomialIntegration:
-    """Return the head of the recipe's network, with one monomial: its size and group count."""
-    with torch.random.fork_rng(devices=[]):
-        network = make_card(recipe, data, monomials=1, head="monomials").build()
-    return find_monomials(network)[2]

@@ -59,14 +59,10 @@ class RunData:
         return cls(dataset, chosen, held_out, validation, *normal)
 
     @property
-    def labels(self) -> Tensor:
-        """Labels of the images trained on."""
-        return self.dataset.train.labels[self.train_indices]
-
-    @property
     def class_weights(self) -> Tensor:
         """The weight of each class in the loss, where they are to count alike."""
-        return class_weights(self.labels, len(self.dataset.class_names))
+        labels = self.dataset.train.labels[self.train_indices]
+        return class_weights(labels, len(self.dataset.class_names))
 
     def describe(self, seed: int) -> dict[str, Any]:
         """Say which images these are, for `subset.json`."""

@@ -367,22 +367,17 @@ class Checkpoint:
 
     def write(self, folder: Path) -> None:
         """Put this checkpoint in place of the last one, which is kept as the previous one."""
-        content = self._serialised()
-        last = folder / LAST
-        draft = folder / DRAFT
-        write_atomically(draft, content)
-        if last.exists():
-            last.replace(folder / PREVIOUS)
-        draft.replace(last)
-
-    def _serialised(self) -> bytes:
         tensors = {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self.tensors.items()
         }
-        facts = {"format_version": CHECKPOINT_FORMAT, **self.facts}
-        header = {CHECKPOINT_KEY: json.dumps(facts), "sha256": _digest(tensors, json.dumps(facts))}
-        return save(tensors, metadata=header)
+        facts = json.dumps({"format_version": CHECKPOINT_FORMAT, **self.facts})
+        header = {CHECKPOINT_KEY: facts, "sha256": _digest(tensors, facts)}
+        draft, last = folder / DRAFT, folder / LAST
+        write_atomically(draft, save(tensors, metadata=header))
+        if last.exists():
+            last.replace(folder / PREVIOUS)
+        draft.replace(last)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

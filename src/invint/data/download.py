@@ -167,11 +167,7 @@ def _resume(url: str, target: Path, file: File, watch: Watcher) -> None:
             moved = _size(part) > before
             failures = 0 if moved else failures + 1
             if failures > RETRIES or _is_final(error):
-                known = isinstance(error, urllib.error.HTTPError)
-                reason = (
-                    f"{error.code} {error.reason}" if known else getattr(error, "reason", error)
-                )
-                raise _UnavailableError(str(reason)) from error
+                raise _UnavailableError(_reason(error)) from error
             time.sleep(PAUSE * 2**failures)
     try:
         verify(part, file)
@@ -187,6 +183,12 @@ def _is_final(error: Exception) -> bool:
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500
     return isinstance(getattr(error, "reason", None), (socket.gaierror, ConnectionRefusedError))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"{error.code} {error.reason}"
+    return str(getattr(error, "reason", error))
 
 
 def _append(url: str, part: Path, file: File, watch: Watcher) -> None:
@@ -284,6 +286,7 @@ def unpack(
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
     """Yield the path of each member and a function that opens it: None if it is no regular file."""
+    opening: Callable[[], IO[bytes] | None]
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():

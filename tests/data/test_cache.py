@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from invint.data import cache, folder, pictures
-from invint.data.cache import user_cache
+from invint.data.cache import Shape, draft, user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder, scan
 from invint.data.listing import read_layout
@@ -261,19 +261,13 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     assert [path.name for path in place.iterdir()] == ["lock"]
 
 
-def test_a_failure_to_reach_the_disk_is_not_lost_on_the_way(
+def test_a_failure_to_reach_the_disk_is_told(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system tells of it once: the flush at the end succeeds."""
-    flush, failures = os.fsync, [OSError(5, "Input/output error")]
+    def failing(_: int) -> None:
+        raise OSError(5, "Input/output error")
 
-    def failing_once(descriptor: int) -> None:
-        if failures:
-            raise failures.pop()
-        flush(descriptor)
-
-    monkeypatch.setattr(cache, "FLUSHED", 1)
-    monkeypatch.setattr(os, "fsync", failing_once)
+    monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(DataError, match=r"cannot keep decoded pictures \(input/output error\)"):
         load_folder(root, cache=place)
     assert [path.name for path in place.iterdir()] == ["lock"]
@@ -318,6 +312,17 @@ def test_the_cache_lies_in_the_users_cache_folder(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert user_cache(root, "").parent == tmp_path / "home" / ".cache" / "invint" / "folders"
     assert user_cache(root, "a") != user_cache(root, "b")
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [(Shape(96, 3, False), 151), (Shape(512, 3, False), 5), (Shape(1024, 3, True), 1)],
+)
+def test_no_more_is_written_at_once_than_four_megabytes_or_one_picture(
+    tmp_path: Path, shape: Shape, most: int
+) -> None:
+    with draft(tmp_path, shape, 0) as rows:
+        assert rows.at_once == most
 
 
 def fingerprint(root: Path, place: Path) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from invint.data.cache import FileInfo, suggested_shape
+from invint.data.cache import suggested_shape
+from invint.data.splits import FileInfo
 
 
 def info(width: int, height: int, mode: str = "RGB") -> FileInfo:

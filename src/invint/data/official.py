@@ -61,16 +61,20 @@ def load_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Datas
         folder: Holds the four official files.
         counts: Images to expect for training and for testing.
     """
-    splits = []
-    for stem, count in zip(("train", "t10k"), counts, strict=True):
-        images = _read_idx(
-            folder / f"{stem}-images-idx3-ubyte.gz", IDX_IMAGES, (count, MNIST_SIDE, MNIST_SIDE)
-        )
-        path = folder / f"{stem}-labels-idx1-ubyte.gz"
-        labels = _read_idx(path, IDX_LABELS, (count,))
-        _check_labels(labels, 0, path)
-        splits.append(Split(images[:, None], labels.long()))
-    return Dataset("mnist", *splits, DIGIT_NAMES)
+    train, test = (
+        _read_mnist(folder, stem, count)
+        for stem, count in zip(("train", "t10k"), counts, strict=True)
+    )
+    return Dataset("mnist", train, test, DIGIT_NAMES)
+
+
+def _read_mnist(folder: Path, stem: str, count: int) -> Split:
+    shape = (count, MNIST_SIDE, MNIST_SIDE)
+    images = _read_idx(folder / f"{stem}-images-idx3-ubyte.gz", IDX_IMAGES, shape)
+    path = folder / f"{stem}-labels-idx1-ubyte.gz"
+    labels = _read_idx(path, IDX_LABELS, (count,))
+    _check_labels(labels, 0, path)
+    return Split(images[:, None], labels.long())
 
 
 def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> Tensor:

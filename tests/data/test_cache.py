@@ -16,10 +16,11 @@ import torch
 from PIL import Image
 
 from invint.data import cache, folder, pictures
-from invint.data.cache import Shape, draft, user_cache
+from invint.data.cache import Shape, draft, suggested_shape, user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder, scan
 from invint.data.listing import read_layout
+from invint.data.splits import FileInfo
 from invint.errors import DataError
 
 
@@ -394,3 +395,29 @@ def test_the_second_start_is_instant(tmp_path: Path, place: Path) -> None:
     start = time.process_time()
     load_folder(tmp_path / "set", cache=place)
     assert time.process_time() - start < 1
+
+
+def info(width: int, height: int, mode: str = "RGB") -> FileInfo:
+    return FileInfo("", 0, 0, "x", width, height, mode)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [
+        ([(28, 28)] * 3, 28),
+        ([(27, 27)] * 3, 28),
+        ([(96, 64)] * 3, 96),
+        ([(4000, 3000)] * 3, 96),
+        ([(32, 32), (32, 20), (500, 500)], 32),
+        ([(20, 20), (30, 30), (40, 40)], 32),
+        ([(300, 20), (400, 30), (500, 40)], 96),
+        ([(1, 1), (2, 2), (3, 3)], 16),
+        ([(1, 1)] * 3, 2),
+        ([], 16),
+    ],
+)
+def test_the_side_is_the_common_one_or_the_next_above_the_median(
+    sizes: list[tuple[int, int]], side: int
+) -> None:
+    assert suggested_shape([info(*size) for size in sizes], None).side == side
+    assert suggested_shape([info(*size) for size in sizes], 40).side == 40

@@ -91,7 +91,7 @@ class SplitPlan:
             return set()
         labels = torch.tensor([self.labels[index] for index in pool])
         groups = None if units is None else torch.tensor([units[index] for index in pool])
-        fraction = max(self.share, len(labels.unique()) / len(pool))
+        fraction = max(self.share, len(set(labels.tolist())) / len(pool))
         try:
             _, held = holdout(labels, fraction, self.seed, name="folder", groups=groups)
         except DataError:

@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
-from einops import rearrange
+from einops import EinopsError, rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -183,26 +183,29 @@ class Cache:
     def _kept(self, manifest: Manifest) -> Decoded | None:
         """Return the pictures in this shape and split, if the cache has them."""
         shape = suggested_shape(manifest.infos, self.side)
+        wanted = (shape, self.plan.name, self.plan.key)
         for stored in manifest.maps:
-            if stored[:3] == (shape, self.plan.name, self.plan.key) and self._is_whole(stored):
-                return Decoded(
-                    _mapped(self.place / stored.images), manifest.infos, stored.splits, shape
-                )
+            images = self._opened(stored) if stored[:3] == wanted else None
+            if images is not None:
+                return Decoded(images, manifest.infos, stored.splits, shape)
         return None
 
-    def _is_whole(self, stored: Stored) -> bool:
+    def _opened(self, stored: Stored) -> Tensor | None:
+        """Map what is kept; None if it is not there or damaged."""
         try:
-            rows = np.load(self.place / stored.images, mmap_mode="r", allow_pickle=False)
-            return bool(rows.shape == (sum(map(len, stored.splits)), *stored.shape.row))
-        except (OSError, ValueError, TypeError):
-            return False
+            images = _mapped(self.place / stored.images)
+            size = sum(map(len, stored.splits))
+        except (OSError, ValueError, TypeError, EinopsError):
+            return None
+        side, channels, _ = stored.shape
+        return images if images.shape == (size, channels, side, side) else None
 
     def _extend(self, manifest: Manifest) -> Decoded:
         """Add a map to the cache: the rows of another one in a new order, or decoded."""
         self._remove_all_but(manifest)  # first of all, because the room may be needed
         infos, shape = manifest.infos, suggested_shape(manifest.infos, self.side)
         same = (stored for stored in manifest.maps if stored.shape == shape)
-        source = next(filter(self._is_whole, same), None)
+        source = next((stored for stored in same if self._opened(stored) is not None), None)
         if source is not None:
             images, order = self.place / source.images, [*chain(*source.splits)]
         else:

@@ -16,10 +16,11 @@ import torch
 from PIL import Image
 
 from invint.data import cache, folder, pictures
-from invint.data.cache import user_cache
+from invint.data.cache import Shape, draft, suggested_shape, user_cache
 from invint.data.dataset import Dataset
 from invint.data.folder import load_folder, scan
 from invint.data.listing import read_layout
+from invint.data.splits import FileInfo
 from invint.errors import DataError
 
 
@@ -261,19 +262,13 @@ def test_a_failing_write_leaves_nothing_and_says_so(
     assert [path.name for path in place.iterdir()] == ["lock"]
 
 
-def test_a_failure_to_reach_the_disk_is_not_lost_on_the_way(
+def test_a_failure_to_reach_the_disk_is_told(
     root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system tells of it once: the flush at the end succeeds."""
-    flush, failures = os.fsync, [OSError(5, "Input/output error")]
+    def failing(_: int) -> None:
+        raise OSError(5, "Input/output error")
 
-    def failing_once(descriptor: int) -> None:
-        if failures:
-            raise failures.pop()
-        flush(descriptor)
-
-    monkeypatch.setattr(cache, "FLUSHED", 1)
-    monkeypatch.setattr(os, "fsync", failing_once)
+    monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(DataError, match=r"cannot keep decoded pictures \(input/output error\)"):
         load_folder(root, cache=place)
     assert [path.name for path in place.iterdir()] == ["lock"]
@@ -318,6 +313,17 @@ def test_the_cache_lies_in_the_users_cache_folder(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert user_cache(root, "").parent == tmp_path / "home" / ".cache" / "invint" / "folders"
     assert user_cache(root, "a") != user_cache(root, "b")
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [(Shape(96, 3, False), 151), (Shape(512, 3, False), 5), (Shape(1024, 3, True), 1)],
+)
+def test_no_more_is_written_at_once_than_four_megabytes_or_one_picture(
+    tmp_path: Path, shape: Shape, most: int
+) -> None:
+    with draft(tmp_path, shape, 0) as rows:
+        assert rows.at_once == most
 
 
 def fingerprint(root: Path, place: Path) -> str:
@@ -389,3 +395,29 @@ def test_the_second_start_is_instant(tmp_path: Path, place: Path) -> None:
     start = time.process_time()
     load_folder(tmp_path / "set", cache=place)
     assert time.process_time() - start < 1
+
+
+def info(width: int, height: int, mode: str = "RGB") -> FileInfo:
+    return FileInfo("", 0, 0, "x", width, height, mode)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [
+        ([(28, 28)] * 3, 28),
+        ([(27, 27)] * 3, 28),
+        ([(96, 64)] * 3, 96),
+        ([(4000, 3000)] * 3, 96),
+        ([(32, 32), (32, 20), (500, 500)], 32),
+        ([(20, 20), (30, 30), (40, 40)], 32),
+        ([(300, 20), (400, 30), (500, 40)], 96),
+        ([(1, 1), (2, 2), (3, 3)], 16),
+        ([(1, 1)] * 3, 2),
+        ([], 16),
+    ],
+)
+def test_the_side_is_the_common_one_or_the_next_above_the_median(
+    sizes: list[tuple[int, int]], side: int
+) -> None:
+    assert suggested_shape([info(*size) for size in sizes], None).side == side
+    assert suggested_shape([info(*size) for size in sizes], 40).side == 40

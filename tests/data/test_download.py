@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from invint.data import download as module
 from invint.data.download import Download, File, fetch_files
 from invint.errors import DataError
 
@@ -80,8 +81,13 @@ def file_bin(server: Server, content: bytes = CONTENT) -> Download:
     return Download(File("file.bin", len(content), md5), (server.url("file.bin"),))
 
 
-def fetch(download: Download, folder: Path, retries: int = 3) -> list[str]:
-    return fetch_files((download,), folder, owner="mnist", retries=retries, pause=0.01)
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+
+
+def fetch(download: Download, folder: Path) -> list[str]:
+    return fetch_files((download,), folder, owner="mnist")
 
 
 def names(folder: Path) -> list[str]:
@@ -181,12 +187,15 @@ def test_another_place_is_asked_when_one_fails(server: Server, tmp_path: Path) -
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
-def test_offline_says_which_file_to_put_where(tmp_path: Path) -> None:
+def test_offline_says_which_file_to_put_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 1000)  # no use in waiting
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
         port = closed.server_port
     download = Download(File("file.bin"), (f"http://127.0.0.1:{port}/file.bin",))
     with pytest.raises(DataError, match=r"refused\); put it in ") as caught:
-        fetch_files((download,), tmp_path, owner="mnist", pause=1000)  # no use in waiting
+        fetch(download, tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -200,7 +209,7 @@ def test_a_connection_that_is_always_cut_gives_up_and_keeps_the_part(
 ) -> None:
     server.cuts, server.ranges = 100, False
     with pytest.raises(DataError, match="cut off after 131,072 of 262,144 bytes"):
-        fetch(file_bin(server), tmp_path, retries=2)
+        fetch(file_bin(server), tmp_path)
     assert (tmp_path / "file.bin.part").read_bytes() == CONTENT[: len(CONTENT) // 2]
 
 
@@ -235,10 +244,9 @@ def test_a_folder_that_cannot_be_made_is_said(server: Server, tmp_path: Path) ->
 TWIN = """
 import sys
 from pathlib import Path
-from invint.data.download import File
-from invint.data.download import Download, fetch_files
+from invint.data.download import Download, File, fetch_files
 download = Download(File("file.bin", {size}, "{md5}"), ("{url}",))
-print(fetch_files((download,), Path(sys.argv[1]), owner="mnist", pause=0.01))
+print(fetch_files((download,), Path(sys.argv[1]), owner="mnist"))
 """
 
 

@@ -74,7 +74,7 @@ def test_links_devices_and_ways_out_are_refused(
     folder = tmp_path / "folder"
     folder.mkdir()
     archive = write_tar(folder / "a.tar.gz", ("two.bin", b"2"), member)
-    with pytest.raises(DataError, match=r"a\.tar\.gz: member .* (leads out|is a link)"):
+    with pytest.raises(DataError, match=r"a\.tar\.gz: (has no one|member .* is a link)"):
         unpack(archive, WANTED, folder)
     assert names(tmp_path) == ["folder"]
 
@@ -84,14 +84,14 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
         packed.writestr(entry, "/etc/passwd")
-    with pytest.raises(DataError, match=r"member 'one\.bin' is a link, a device or encrypted"):
+    with pytest.raises(DataError, match=r"member 'one\.bin' is a link or a device; nothing was"):
         unpack(tmp_path / "a.zip", WANTED, tmp_path)
     assert names(tmp_path) == []
 
 
 def test_a_way_out_of_a_zip_is_refused(tmp_path: Path) -> None:
     archive = write_zip(tmp_path / "a.zip", ("../one.bin", b"1"))
-    with pytest.raises(DataError, match="leads out of the folder; nothing was unpacked"):
+    with pytest.raises(DataError, match=r"a\.zip: has no one\.bin"):
         unpack(archive, WANTED, tmp_path)
 
 

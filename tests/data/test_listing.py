@@ -1,4 +1,4 @@
-"""The classes of a folder, and folders from which nobody can tell them."""
+"""The classes of a folder, and folders and CSV files from which nobody can tell them."""
 
 from pathlib import Path
 
@@ -38,3 +38,38 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         (tmp_path / "tables" / name).touch()
     with pytest.raises(DataError, match=r"tables: has both labels.csv and index.csv; remove one"):
         read_layout(tmp_path / "tables")
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["file,label", "a.png,1"], "expected the columns path, label and, if wanted, split and"),
+        ([""], "in the first line, got nothing"),
+        (["path,label", "0.png,"], "line 2: expected the name of a class, got ''"),
+        (["path,label", "0.png,a", "0.png,b"], "line 3: 0.png is listed twice; remove one"),
+        (
+            ["path,label", "0.png,a", ".//0.png,b"],
+            r"line 3: \.//0\.png is listed twice; remove one",
+        ),
+        (["path,label", "0.png,a, large"], "line 2: has more cells than the first line; put texts"),
+        (
+            ["path,label,split", "0.png,a,dev"],
+            "line 2: expected train, validation or test, got 'dev'",
+        ),
+        (["path,label,split", "0.png,a"], "line 2: expected train, validation or test, got ''"),
+        (["path,label,group", "0.png,a,"], "line 2: the group is missing; give every picture one"),
+        (["path,label", '0.png,"a'], "is no CSV file in UTF-8"),
+        (["path,label", "0.png,\xff"], "is no CSV file in UTF-8"),
+        (["path,label", "0.png,a"], "expected at least two classes, found only 'a'"),
+        (
+            ["path,label,split,group", "0.png,a,train,p1", "1.png,b,test,p1"],
+            "group 'p1' is in train and in test; a group must lie on one side",
+        ),
+    ],
+)
+def test_wrong_tables_are_named(tmp_path: Path, lines: list[str], line: str) -> None:
+    for name in ("0.png", "1.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "labels.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    with pytest.raises(DataError, match=line):
+        read_layout(tmp_path)

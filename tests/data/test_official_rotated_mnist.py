@@ -48,26 +48,23 @@ def test_a_line_is_an_image_row_by_row_and_its_label(tmp_path: Path) -> None:
         assert dataset.train.images[4, 0, row, column] == expected
 
 
-def test_more_lines_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
-    write_amat(tmp_path, (1001, 1))
-    dataset = load_rotated_mnist(tmp_path, counts=(1001, 1))
-    assert dataset.train.labels.tolist() == [i % 10 for i in range(1001)]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "expected 12 lines, got 0"),
         (line(0) * 11, "expected 12 lines, got 11"),
-        (line(0) * 13, "expected 12 lines, got more"),
-        (line(0) * 11 + "0.5 " * 784 + "\n", "lines 1 to 12 are not 785 numbers each"),
-        (line(0) * 11 + line(0).replace("0.000000", "zero", 1), "lines 1 to 12 are not 785"),
+        (line(0) * 13, "expected 12 lines, got 13"),
+        (line(0) * 11 + "0.5 " * 784 + "\n", "expected 785 numbers a line .*row 12"),
+        (
+            line(0) * 11 + line(0).replace("0.000000", "zero", 1),
+            "expected 785 numbers a line .*'zero'.*row 11",
+        ),
         (line(0) * 11 + line(0).replace("0.000000", "7.000000", 1), r"pixel outside \[0, 1\]"),
         (line(0) * 11 + line(0).replace("0.000000", "nan", 1), r"pixel outside \[0, 1\]"),
         (line(0) * 11 + "0.5 " * 784 + "10.0\n", "a label that is not a digit"),
         (line(0) * 11 + "0.5 " * 784 + "1.5\n", "a label that is not a digit"),
         ("0" * 400_000, "expected 12 lines, got 400,000 bytes, far too many"),
-        ("π" * 3, "lines 1 to 1 are not 785 numbers each"),
+        ("π" * 3, "expected 785 numbers a line"),
     ],
 )
 def test_a_damaged_text_file_gets_one_line_with_its_name(

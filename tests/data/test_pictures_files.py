@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from support.pictures import encoded, png
 
-from invint.data.pictures import open_picture, read_picture
+from invint.data.pictures import open_picture, read_picture, shown
 from invint.errors import DataError
 
 COLOURS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
@@ -78,3 +78,8 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     line = re.escape("none.png: no such file or directory; check that it is there and may be read")
     with pytest.raises(DataError, match=line):
         read_picture(tmp_path / "none.png")
+
+
+def test_names_are_fit_for_a_terminal() -> None:
+    assert shown("grün 1.png") == "grün 1.png"
+    assert shown(os.fsdecode(b"a\xff\x1b[31m\n.png")) == r"a\xff\x1b[31m\n.png"

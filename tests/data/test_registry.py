@@ -1,7 +1,6 @@
 import re
-import sys
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,9 +67,7 @@ def test_own_images_are_read_from_their_path_with_their_options(
         asked.append((path, given))
         return load_dataset("digits")
 
-    module = ModuleType(f"invint.data.{name}")
-    module.__dict__[f"load_{name}"] = load
-    monkeypatch.setitem(sys.modules, f"invint.data.{name}", module)
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], load=load))
     load_dataset(f"{name}:{tmp_path}", **options)
     assert asked == [(tmp_path, options)]
 
@@ -85,9 +82,7 @@ def test_own_images_are_split_by_the_seed_that_is_given(
         seeds.append(seed)
         return load_dataset("digits")
 
-    module = ModuleType(f"invint.data.{name}")
-    module.__dict__[f"load_{name}"] = load
-    monkeypatch.setitem(sys.modules, f"invint.data.{name}", module)
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], load=load))
     for seed in (0, 3):
         load_dataset(f"{name}:{tmp_path}", split_seed=seed)
     assert seeds == [0, 3]

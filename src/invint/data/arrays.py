@@ -18,6 +18,14 @@ from invint.errors import DataError
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together
 CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
 PREFIXES = {"train": ("train_",), "validation": ("validation_", "val_"), "test": ("test_",)}
+KNOWN = {  # names of arrays that are read
+    "class_names",
+    *(
+        start + what
+        for start in ("", "train_", "validation_", "val_", "test_")
+        for what in ("images", "labels", "groups")
+    ),
+}
 
 
 def load_arrays(
@@ -58,21 +66,14 @@ def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
                     f"unpacks to {total:,} bytes, more than {max_bytes:,}; make it smaller"
                 )
             return {
-                member.filename.removesuffix(".npy"): _array(archive, member)
+                name: _array(archive, member)
                 for member in members
-                if _is_known(member.filename.removesuffix(".npy"))
+                if (name := member.filename.removesuffix(".npy")) in KNOWN
             }
     except FileNotFoundError as error:
         raise DataError("no such file") from error
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise DataError(f"is no whole .npz file ({error}); save it with numpy.savez") from error
-
-
-def _is_known(name: str) -> bool:
-    prefixes = ["", *(start for starts in PREFIXES.values() for start in starts)]
-    return name == "class_names" or name in {
-        start + what for start in prefixes for what in ("images", "labels", "groups")
-    }
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
@@ -125,7 +126,9 @@ def _splits(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> di
         )
     indices = _group_indices(arrays, list(starts.values()))
     splits = {name: _split(arrays, start, indices) for name, start in starts.items()}
-    _check_splits(splits)
+    shapes = {(tuple(split.images.shape[1:]), split.images.dtype) for split in splits.values()}
+    if len(shapes) > 1:
+        raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
     return splits
 
 
@@ -190,23 +193,17 @@ def _group_indices(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[A
     return indices
 
 
-def _check_splits(splits: dict[str, Split]) -> None:
-    shapes = {(tuple(split.images.shape[1:]), split.images.dtype) for split in splits.values()}
-    if len(shapes) > 1:
-        raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
-
-
 def _class_names(arrays: dict[str, NDArray[Any]], splits: dict[str, Split]) -> tuple[str, ...]:
     highest = max(int(split.labels.max()) for split in splits.values())
     given = arrays.get("class_names")
-    if given is not None and (given.ndim != 1 or given.dtype.kind not in "US"):
+    if given is None:
+        names = [str(label) for label in range(min(highest, len(splits["train"])) + 1)]
+    elif given.ndim != 1 or given.dtype.kind not in "US":
         raise DataError(f"class_names: expected a row of strings, got {given.dtype} {given.shape}")
-    if given is not None:
+    else:
         names = [
             n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in given.tolist()
         ]
-    else:
-        names = [str(label) for label in range(min(highest, len(splits["train"])) + 1)]
     present = set(splits["train"].labels.tolist())
     missing = [label for label in range(max(len(names), 2)) if label not in present]
     if highest >= len(names) or missing:

@@ -107,27 +107,11 @@ class Augmentation:
     apply: Callable[[Tensor, Tensor], Tensor]
 
 
-def _angles(uniform: Tensor, _height: int, _width: int) -> Tensor:
-    return (2 * math.pi * uniform[..., 0]).float()
-
-
-def _offsets(uniform: Tensor, height: int, width: int) -> Tensor:
-    return (uniform * (2 * padding_of(height, width) + 1)).long()
-
-
-def _coins(uniform: Tensor, _height: int, _width: int) -> Tensor:
-    return uniform[..., 0] < 0.5
-
-
-def _centres(uniform: Tensor, height: int, width: int) -> Tensor:
-    return (uniform * torch.tensor([height, width])).long()
-
-
 AUGMENTATIONS = {
-    "rotate": Augmentation(1, _angles, rotate),
-    "crop": Augmentation(2, _offsets, crop),
-    "flip": Augmentation(1, _coins, flip),
-    "cutout": Augmentation(2, _centres, cutout),
+    "rotate": Augmentation(1, lambda u, _h, _w: (2 * math.pi * u[..., 0]).float(), rotate),
+    "crop": Augmentation(2, lambda u, h, w: (u * (2 * padding_of(h, w) + 1)).long(), crop),
+    "flip": Augmentation(1, lambda u, _h, _w: u[..., 0] < 0.5, flip),
+    "cutout": Augmentation(2, lambda u, h, w: (u * torch.tensor([h, w])).long(), cutout),
 }
 
 
@@ -196,8 +180,9 @@ class Batches:
         self.labels = (split.labels if chosen is None else split.labels[chosen]).to(self.device)
         self.image_size = split.images.shape[-2], split.images.shape[-1]
         self.chosen, self.stored = chosen, _signed(split.images)
-        limit = _free_memory(self.device) if memory is None else memory
-        self.streamed = limit is not None and self.count * split.images[:1].nbytes > limit
+        if memory is None and self.device.type == "cuda":
+            memory = torch.cuda.mem_get_info(self.device)[0] // 2
+        self.streamed = memory is not None and self.count * split.images[:1].nbytes > memory
         if not self.streamed and self.device.type != "cpu":
             kept = self.stored if chosen is None else self.stored[chosen]
             self.stored = kept.to(self.device)
@@ -212,8 +197,7 @@ class Batches:
         )
         for run, images in zip(self._runs(steps), stored, strict=True):
             finished, labels = self._finished(run, images)
-            pairs = zip(torch.split(finished, share), torch.split(labels, share), strict=True)
-            yield from pairs
+            yield from zip(torch.split(finished, share), torch.split(labels, share), strict=True)
 
     def indices(self, step: int) -> Int64[Tensor, " b"]:
         """Return the indices of the images in the batch of a step, within the whole split."""
@@ -419,11 +403,3 @@ def _check(batch_size: int, augment: Sequence[str], rank: int, world: int, count
         raise ConfigError(
             f"Batches: no augmentation {unknown[0]!r}; there are {', '.join(AUGMENTATIONS)}"
         )
-
-
-def _free_memory(device: torch.device) -> int | None:
-    """Return half of what is free on a CUDA device; other devices have no limit."""
-    if device.type != "cuda":
-        return None
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free) // 2

@@ -1,7 +1,7 @@
 """Official files from the network: resumed where they broke off, verified, unpacked.
 
 Nothing that comes is trusted: sizes and checksums are compared, and of an archive only the members
-that are asked for leave it, none of them a link, none outside the folder.
+that are asked for are read, none of them a link, into files whose names are ours and not its own.
 """
 
 import errno
@@ -29,14 +29,12 @@ from invint.files import flush_folder, locked
 
 LIMIT = 4 << 30  # bytes an archive may unpack to
 BLOCK = 1 << 20  # bytes copied at once
+RETRIES = 3  # how often a cut connection is resumed without any progress
+PAUSE = 1.0  # seconds before the first new attempt; doubled each time
 FULL = (errno.ENOSPC, errno.EDQUOT)
-DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    EOFError,
-    NotImplementedError,
+DAMAGED = (  # RuntimeError: what `zipfile` says of encrypted members and unknown compression
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile),
+    *(zlib.error, EOFError, RuntimeError),
 )
 Watcher = Callable[[str, int, int | None], None]  # hears a file's name, bytes here, bytes in all
 
@@ -88,13 +86,7 @@ class Download:
 
 
 def fetch_files(
-    downloads: tuple[Download, ...],
-    folder: Path,
-    *,
-    owner: str,
-    watch: Watcher | None = None,
-    retries: int = 3,
-    pause: float = 1.0,
+    downloads: tuple[Download, ...], folder: Path, *, owner: str, watch: Watcher | None = None
 ) -> list[str]:
     """Bring what is missing into a folder; return the names of the files that came.
 
@@ -106,8 +98,6 @@ def fetch_files(
         folder: Where to; made if it is not there.
         owner: Name of the data set, for messages.
         watch: Receives the name of a file, the bytes here so far and those in all.
-        retries: How often a cut connection is resumed without any progress.
-        pause: Seconds before the first new attempt; doubled each time.
     """
     came: list[str] = []
     if all(download.is_here(folder) for download in downloads):
@@ -116,69 +106,43 @@ def fetch_files(
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock"):
             for download in downloads:
-                if download.is_here(folder):
-                    continue
-                patience = _Patience(retries, pause)
-                _fetch_one(download, folder, owner, watch or _ignore, patience)
-                came += [file.name for file in download.results]
+                if not download.is_here(folder):
+                    _fetch_one(download, folder, owner, watch or (lambda *_: None))
+                    came += [file.name for file in download.results]
     except OSError as error:
-        raise _explained(error, folder, owner) from error
+        if error.errno in FULL:
+            raise DataError(
+                f"{owner}: no space left in {folder}; what came is kept: "
+                f"make room and run `invint data fetch {owner}` again"
+            ) from error
+        problem = error.strerror or error
+        raise DataError(f"{owner}: cannot write to {folder}: {problem}") from error
     return came
 
 
-def _explained(error: OSError, folder: Path, owner: str) -> DataError:
-    if error.errno in FULL:
-        return DataError(
-            f"{owner}: no space left in {folder}; what came is kept: "
-            f"make room and run `invint data fetch {owner}` again"
-        )
-    return DataError(f"{owner}: cannot write to {folder}: {error.strerror or error}")
-
-
-@dataclass(frozen=True)
-class _Patience:
-    retries: int
-    pause: float
-
-
-def _ignore(name: str, done: int, total: int | None) -> None:
-    """Ignore the progress."""
-
-
-def _fetch_one(
-    download: Download, folder: Path, owner: str, watch: Watcher, patience: _Patience
-) -> None:
+def _fetch_one(download: Download, folder: Path, owner: str, watch: Watcher) -> None:
     target = folder / download.file.name
     was_here = target.is_file()
-    if was_here:
-        _verify_own(target, download.file)
+    if was_here:  # somebody put it here, so it is not ours to remove
+        try:
+            verify(target, download.file)
+        except DataError as error:
+            raise DataError(f"{error}; remove it and fetch again") from None
     else:
-        _from_anywhere(download, target, owner, watch, patience)
+        _from_anywhere(download, target, owner, watch)
     if download.members:
         unpack(target, download.members, folder, inside=download.inside)
         if not was_here:
             target.unlink()
 
 
-def _verify_own(target: Path, file: File) -> None:
-    """Verify a file somebody else put here, and so is not ours to remove."""
-    try:
-        verify(target, file)
-    except DataError as error:
-        raise DataError(f"{error}; remove it and fetch again") from None
-
-
-def _from_anywhere(
-    download: Download, target: Path, owner: str, watch: Watcher, patience: _Patience
-) -> None:
+def _from_anywhere(download: Download, target: Path, owner: str, watch: Watcher) -> None:
     problems = []
     for url in download.urls:
         try:
-            _resume(url, target, download.file, watch, patience)
+            return _resume(url, target, download.file, watch)
         except _UnavailableError as error:
             problems.append(f"{url}: {error}")
-        else:
-            return
     reason = "; ".join(problems) or "no place offers it"
     then = f" and run `invint data fetch {owner}` again" if download.members else ""
     raise DataError(
@@ -190,10 +154,10 @@ class _UnavailableError(Exception):
     """This address does not give the file."""
 
 
-def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patience) -> None:
+def _resume(url: str, target: Path, file: File, watch: Watcher) -> None:
     """Append to the part until it is whole, verify it, and give it its name."""
     part = target.with_name(f"{target.name}.part")
-    failures, pause = 0, patience.pause
+    failures = 0
     while True:
         before = _size(part)
         try:
@@ -201,10 +165,10 @@ def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patie
             break
         except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
             moved = _size(part) > before
-            failures, pause = (0, patience.pause) if moved else (failures + 1, 2 * pause)
-            if failures > patience.retries or _refused(error):
+            failures = 0 if moved else failures + 1
+            if failures > RETRIES or _is_final(error):
                 raise _UnavailableError(_reason(error)) from error
-            time.sleep(pause)
+            time.sleep(PAUSE * 2**failures)
     try:
         verify(part, file)
     except DataError as error:
@@ -214,14 +178,27 @@ def _resume(url: str, target: Path, file: File, watch: Watcher, patience: _Patie
     flush_folder(target.parent)
 
 
+def _is_final(error: Exception) -> bool:
+    """Tell whether asking again is pointless."""
+    if isinstance(error, urllib.error.HTTPError):
+        return 400 <= error.code < 500
+    return isinstance(getattr(error, "reason", None), (socket.gaierror, ConnectionRefusedError))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"{error.code} {error.reason}"
+    return str(getattr(error, "reason", error))
+
+
 def _append(url: str, part: Path, file: File, watch: Watcher) -> None:
+    """Ask for the bytes that the part lacks, and add them to it."""
     have = _size(part)
     if have and have == file.size:
         return
     headers = {"User-Agent": "invint"} | ({"Range": f"bytes={have}-"} if have else {})
-    request = urllib.request.Request(url, headers=headers)
     try:
-        response = urllib.request.urlopen(request, timeout=30)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 416:
@@ -239,8 +216,8 @@ def _copy(response: HTTPResponse, part: Path, file: File, watch: Watcher) -> Non
     have = _size(part) if resumed else 0
     if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         raise _UnavailableError("sends other bytes than it was asked for")
-    length = response.headers.get("Content-Length")
-    total = have + int(length) if length and length.isdigit() else file.size
+    length = response.headers.get("Content-Length", "")
+    total = have + int(length) if length.isdigit() else file.size
     with part.open("ab" if resumed else "wb") as stream:
         while block := _read(response):
             stream.write(block)
@@ -263,19 +240,6 @@ def _read(response: HTTPResponse) -> bytes:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _refused(error: Exception) -> bool:
-    """Tell whether asking again is pointless."""
-    if isinstance(error, urllib.error.HTTPError):
-        return 400 <= error.code < 500
-    return isinstance(getattr(error, "reason", None), (socket.gaierror, ConnectionRefusedError))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"{error.code} {error.reason}"
-    return str(getattr(error, "reason", error))
 
 
 def verify(path: Path, file: File) -> None:
@@ -302,14 +266,14 @@ def unpack(
         inside: The folder of the archive the members are in.
         limit: Most bytes that may be written.
     """
-    wanted = {str(PurePosixPath(inside, file.name)): file for file in members}
+    wanted = {str(PurePosixPath(inside, file.name)): file.name for file in members}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.") as name:
         aside = Path(name)
         try:
             for path, open_member in _members(archive):
                 if path in wanted:
-                    file = wanted.pop(path)
-                    limit -= _copy_member(open_member, aside / file.name, limit, archive)
+                    target = aside / wanted.pop(path)
+                    limit -= _copy_member(open_member, target, limit, archive)
                 if not wanted:
                     break
         except DAMAGED as error:
@@ -321,51 +285,33 @@ def unpack(
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
-    """Yield the path of every regular file and a function that opens it; refuse the rest."""
+    """Yield the path of each member and a function that opens it: None if it is no regular file."""
+    opening: Callable[[], IO[bytes] | None]
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
-                kind = stat.S_IFMT(entry.external_attr >> 16)
-                if entry.is_dir():
-                    continue
-                if kind not in (0, stat.S_IFREG) or entry.flag_bits & 1:
-                    raise _refused_member(
-                        archive, entry.filename, "is a link, a device or encrypted"
-                    )
-                yield _safe(archive, entry.filename), partial(packed.open, entry)
+                linked = stat.S_ISLNK(entry.external_attr >> 16)
+                opening = (lambda: None) if linked else partial(packed.open, entry)
+                yield str(PurePosixPath(entry.filename)), opening
     else:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
-                if member.isdir():
-                    continue
-                if not member.isreg():
-                    raise _refused_member(archive, member.name, "is a link or a device")
-                yield _safe(archive, member.name), partial(tar.extractfile, member)
-
-
-def _safe(archive: Path, name: str) -> str:
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise _refused_member(archive, name, "leads out of the folder")
-    return str(path)
-
-
-def _refused_member(archive: Path, name: str, reason: str) -> DataError:
-    return DataError(f"{archive}: member {name!r} {reason}; nothing was unpacked")
+                opening = partial(tar.extractfile, member) if member.isreg() else (lambda: None)
+                yield str(PurePosixPath(member.name)), opening
 
 
 def _copy_member(
     open_member: Callable[[], IO[bytes] | None], target: Path, limit: int, archive: Path
 ) -> int:
     """Copy a member, but no more than `limit` bytes; return how many."""
-    written = 0
-    source = open_member()
+    source, member = open_member(), f"{archive}: member {target.name!r}"
     if source is None:
-        raise tarfile.TarError("a member without content")
+        raise DataError(f"{member} is a link or a device; nothing was unpacked")
+    written = 0
     with source, target.open("wb") as file:
         while block := source.read(BLOCK):
             written += len(block)
             if written > limit:
-                raise _refused_member(archive, target.name, f"has more than {limit:,} bytes")
+                raise DataError(f"{member} has more than {limit:,} bytes; nothing was unpacked")
             file.write(block)
     return written

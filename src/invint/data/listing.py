@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -223,19 +223,17 @@ def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> N
 def _add(layout: Layout, item: os.DirEntry[str], label: str | None, split: str | None) -> None:
     """Add one file: as a picture, as a bad one, or as something else."""
     path, kind = _relative(layout, item.path), suffix(item.name)
+    found: os.stat_result | str
     if kind in FOREIGN:
-        problem = f"{kind} files are not read; expected PNG, JPEG, BMP, TIFF or WebP: convert it"
-        layout.bad.append(BadFile(path, problem))
-    elif kind not in SUFFIXES and not _is_linked_folder(item):
+        found = f"{kind} files are not read; expected PNG, JPEG, BMP, TIFF or WebP: convert it"
+    elif kind not in SUFFIXES and not (item.is_symlink() and item.is_dir()):
         layout.others.append(path)
+        return
     elif label is None:
-        layout.bad.append(BadFile(path, "is in no class; move it into the folder of its class"))
+        found = "is in no class; move it into the folder of its class"
     else:
-        layout.add(path, _file_inside(layout.root, item.path), label, split)
-
-
-def _is_linked_folder(item: os.DirEntry[str]) -> bool:
-    return item.is_symlink() and item.is_dir()
+        found = _file_inside(layout.root, item.path)
+    layout.add(path, found, label or "", split)
 
 
 def _relative(layout: Layout, path: str) -> str:
@@ -245,7 +243,7 @@ def _relative(layout: Layout, path: str) -> str:
 def _from_table(path: Path, table: Path) -> Layout:
     """List the pictures that a CSV file names, wherever below its own folder they lie."""
     layout = Layout(path, table.parent, f"listed in {table.name}")
-    inside = lru_cache(maxsize=None)(lambda folder: _is_inside(layout.root, folder))
+    inside = cache(lambda folder: Path(os.path.realpath(folder)).is_relative_to(layout.root))
     seen: set[str] = set()
     for line, row in _rows(table):
         name = row["path"]
@@ -272,10 +270,6 @@ def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.s
     return _file_inside(root, str(full))
 
 
-def _is_inside(root: Path, folder: str) -> bool:
-    return Path(os.path.realpath(folder)).is_relative_to(root)
-
-
 def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Go through the lines of a CSV file."""
     if table.stat().st_size > MAX_TABLE:
@@ -283,7 +277,13 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            _check_columns(table, [*(reader.fieldnames or [])])
+            columns = [*(reader.fieldnames or [])]
+            if not {"path", "label"} <= set(columns):
+                raise DataError(
+                    f"{shown(str(table))}: expected the columns path, label and, if wanted, split "
+                    "and group in the first line, got "
+                    f"{', '.join(map(shown, columns)) or 'nothing'}"
+                )
             for row in reader:
                 if None in row:
                     raise DataError(
@@ -293,14 +293,6 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 yield reader.line_num, {key: value or "" for key, value in row.items()}
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{shown(str(table))}: is no CSV file in UTF-8 ({error})") from error
-
-
-def _check_columns(table: Path, columns: list[str]) -> None:
-    if not {"path", "label"} <= set(columns):
-        raise DataError(
-            f"{shown(str(table))}: expected the columns path, label and, if wanted, split and "
-            f"group in the first line, got {', '.join(map(shown, columns)) or 'nothing'}"
-        )
 
 
 def _cells(row: dict[str, str], where: str) -> tuple[str, str | None, str | None]:

@@ -7,14 +7,15 @@ Axes:  n image   c channel   h w pixel
 """
 
 import gzip
-import itertools
+import math
+import warnings
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from einops import EinopsError, rearrange
+from einops import rearrange
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Split
@@ -61,52 +62,40 @@ def load_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Datas
         counts: Images to expect for training and for testing.
     """
     train, test = (
-        Split(
-            _read_idx_images(folder / f"{stem}-images-idx3-ubyte.gz", count),
-            _read_idx_labels(folder / f"{stem}-labels-idx1-ubyte.gz", count),
-        )
+        _read_mnist(folder, stem, count)
         for stem, count in zip(("train", "t10k"), counts, strict=True)
     )
     return Dataset("mnist", train, test, DIGIT_NAMES)
 
 
-def _read_idx_images(path: Path, count: int) -> Tensor:
-    body = _read_idx(path, IDX_IMAGES, (count, MNIST_SIDE, MNIST_SIDE))
-    return rearrange(torch.from_numpy(body), "(n h w) -> n 1 h w", h=MNIST_SIDE, w=MNIST_SIDE)
-
-
-def _read_idx_labels(path: Path, count: int) -> Tensor:
-    labels = torch.from_numpy(_read_idx(path, IDX_LABELS, (count,)))
+def _read_mnist(folder: Path, stem: str, count: int) -> Split:
+    shape = (count, MNIST_SIDE, MNIST_SIDE)
+    images = _read_idx(folder / f"{stem}-images-idx3-ubyte.gz", IDX_IMAGES, shape)
+    path = folder / f"{stem}-labels-idx1-ubyte.gz"
+    labels = _read_idx(path, IDX_LABELS, (count,))
     _check_labels(labels, 0, path)
-    return labels.long()
+    return Split(images[:, None], labels.long())
 
 
-def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> np.ndarray:
+def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> Tensor:
     """Read a gzipped idx file: big-endian magic number and sizes, then bytes."""
-    header_size, body_size = 4 * (1 + len(shape)), int(np.prod(shape))
+    header_size, body_size = 4 * (1 + len(shape)), math.prod(shape)
     try:
         with gzip.open(path) as file:
-            header = np.frombuffer(file.read(header_size), dtype=">i4")
-            _check_idx_header(path, tuple(header.tolist()), magic, shape)
+            start = file.read(header_size)
             content = file.read(body_size + 1)  # one more than expected shows a longer file
+        header = tuple(np.frombuffer(start, dtype=">i4").tolist())
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path}: cut off, or not gzipped ({error})") from error
-    if len(content) != body_size:
-        more = "more" if len(content) > body_size else f"{len(content):,}"
-        raise DataError(f"{path}: expected {body_size:,} bytes after the header, got {more}")
-    return np.frombuffer(bytearray(content), dtype=np.uint8)
-
-
-def _check_idx_header(
-    path: Path, header: tuple[int, ...], magic: int, shape: tuple[int, ...]
-) -> None:
     if header[:1] != (magic,):
         got = header[0] if header else "nothing"
         raise DataError(f"{path}: expected an idx file with the magic number {magic}, got {got}")
     if header[1:] != shape:
         raise DataError(f"{path}: expected the sizes {shape}, got {header[1:]}")
+    if len(content) != body_size:
+        more = "more" if len(content) > body_size else f"{len(content):,}"
+        raise DataError(f"{path}: expected {body_size:,} bytes after the header, got {more}")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(shape)
 
 
 # Rotated MNIST: the official text files, or made anew from MNIST
@@ -115,7 +104,6 @@ def _check_idx_header(
 ROTATED_MNIST_COUNTS = (12_000, 50_000)
 AMAT_STEM = "mnist_all_rotation_normalized_float"
 AMAT_COLUMNS = MNIST_SIDE * MNIST_SIDE + 1  # the pixels and the label
-AMAT_LINES_READ = 500  # at once
 AMAT_CELL_BYTES = 32  # at most, with the blanks around a number
 ROTATED_MNIST_FILES = (
     Download(
@@ -149,42 +137,21 @@ def _read_amat(path: Path, count: int) -> Split:
     size = path.stat().st_size
     if size > count * AMAT_COLUMNS * AMAT_CELL_BYTES:
         raise DataError(f"{path}: expected {count:,} lines, got {size:,} bytes, far too many")
-    images = np.empty((count, MNIST_SIDE * MNIST_SIDE), dtype=np.uint8)
-    labels = np.empty(count, dtype=np.int64)
-    done = 0
-    for block in _amat_blocks(path):
-        if done + len(block) > count:
-            raise DataError(f"{path}: expected {count:,} lines, got more")
-        here = slice(done, done + len(block))
-        done += len(block)
-        pixels, labels[here] = block[:, :-1], block[:, -1]
-        if not (pixels.min() >= 0 and pixels.max() <= 1 and np.isin(block[:, -1], range(10)).all()):
-            raise DataError(
-                f"{path}: lines {here.start + 1} to {done} hold a pixel outside [0, 1] "
-                "or a label that is not a digit"
-            )
-        images[here] = np.minimum(np.rint(256 * pixels), 255)
-    if done != count:
-        raise DataError(f"{path}: expected {count:,} lines, got {done:,}")
-    squares = rearrange(torch.from_numpy(images), "n (h w) -> n 1 h w", h=MNIST_SIDE)
-    return Split(squares, torch.from_numpy(labels))
-
-
-def _amat_blocks(path: Path) -> Iterator[np.ndarray]:
-    """Yield the numbers of some lines at a time."""
-    first = 1
-    with path.open("rb") as file:
-        while lines := list(itertools.islice(file, AMAT_LINES_READ)):
-            try:
-                numbers = np.fromiter(map(float, b" ".join(lines).split()), dtype=np.float32)
-                block = rearrange(numbers, "(n k) -> n k", n=len(lines), k=AMAT_COLUMNS)
-            except (ValueError, EinopsError) as error:
-                last = first + len(lines) - 1
-                raise DataError(
-                    f"{path}: lines {first} to {last} are not {AMAT_COLUMNS} numbers each"
-                ) from error
-            yield block
-            first += len(lines)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of an empty file, which is told below
+            numbers = np.loadtxt(path, dtype=np.float32, comments=None, ndmin=2)
+        numbers = numbers.reshape(len(numbers), AMAT_COLUMNS)
+    except ValueError as error:
+        raise DataError(f"{path}: expected {AMAT_COLUMNS} numbers a line ({error})") from error
+    if len(numbers) != count:
+        raise DataError(f"{path}: expected {count:,} lines, got {len(numbers):,}")
+    pixels, labels = numbers[:, :-1], numbers[:, -1]
+    if not (pixels.min() >= 0 and pixels.max() <= 1 and np.isin(labels, range(10)).all()):
+        raise DataError(f"{path}: has a pixel outside [0, 1] or a label that is not a digit")
+    images = torch.from_numpy(np.minimum(np.rint(256 * pixels), 255).astype(np.uint8))
+    squares = rearrange(images, "n (h w) -> n 1 h w", h=MNIST_SIDE)
+    return Split(squares, torch.from_numpy(labels.astype(np.int64)))
 
 
 def regenerate_rotated_mnist(
@@ -327,10 +294,12 @@ def _read_mat(path: Path, count: int | None) -> Split:
     """Read `X` (32, 32, 3, n) and `y` (n, 1) with 10 for the digit 0."""
     from scipy.io import loadmat, whosmat
 
-    _check_mat_header(path)
+    with path.open("rb") as file:
+        header = file.read(128)
+    if not header.startswith(b"MATLAB 5.0 MAT-file") or len(header) < 128:
+        raise DataError(f"{path}: expected a MATLAB 5.0 file, got one that begins {header[:10]!r}")
     try:
-        variables = {name: (shape, kind) for name, shape, kind in whosmat(path)}
-        images = _check_mat_variables(path, variables, count)
+        _check_mat_variables(path, {name: found for name, *found in whosmat(path)}, count)
         content = loadmat(path, variable_names=["X", "y"])
         pixels, marks = torch.from_numpy(content["X"]), torch.from_numpy(content["y"]).long()
     except DataError:
@@ -339,34 +308,22 @@ def _read_mat(path: Path, count: int | None) -> Split:
         raise DataError(f"{path}: damaged: {error}") from error
     labels = rearrange(marks, "n 1 -> n")
     _check_labels(labels, 1, path)
-    if len(labels) != images:
-        raise DataError(f"{path}: {images:,} images, but {len(labels):,} labels")
     return Split(rearrange(pixels, "h w c n -> n c h w").contiguous(), labels % 10)
 
 
-def _check_mat_header(path: Path) -> None:
-    with path.open("rb") as file:
-        header = file.read(128)
-    if not header.startswith(b"MATLAB 5.0 MAT-file") or len(header) < 128:
-        raise DataError(f"{path}: expected a MATLAB 5.0 file, got one that begins {header[:10]!r}")
-
-
-def _check_mat_variables(
-    path: Path, variables: dict[str, tuple[tuple[int, ...], str]], count: int | None
-) -> int:
-    """Check names, types and sizes before anything is read; return the number of images."""
+def _check_mat_variables(path: Path, variables: dict[str, list[Any]], count: int | None) -> None:
+    """Check names, sizes and types before anything is read."""
     if not {"X", "y"} <= set(variables):
         found = ", ".join(variables) or "none"
         raise DataError(f"{path}: expected the variables X and y, got {found}")
     (shape, kind), (label_shape, _) = variables["X"], variables["y"]
-    if kind != "uint8" or shape[:-1] != SVHN_IMAGE or len(shape) != 4:
+    if kind != "uint8" or shape[:-1] != SVHN_IMAGE:
         raise DataError(f"{path}: expected X of uint8, 32 x 32 x 3 x n, got {kind} {shape}")
     if label_shape != (shape[-1], 1):
         raise DataError(f"{path}: expected y of size {(shape[-1], 1)}, got {label_shape}")
     if shape[-1] == 0 or (count is not None and shape[-1] != count):
         expected = "some" if count is None else f"{count:,}"
         raise DataError(f"{path}: expected {expected} images, got {shape[-1]:,}")
-    return shape[-1]
 
 
 # CIFAR-10: the binary version, which needs no unpickling
@@ -405,27 +362,26 @@ def load_cifar10(folder: Path, *, per_file: int = CIFAR10_PER_FILE) -> Dataset:
         per_file: Images to expect in each.
     """
     home = folder if (folder / "test_batch.bin").is_file() else folder / CIFAR10_FOLDER
-    batches = [_read_cifar10(home / f"data_batch_{index}.bin", per_file) for index in range(1, 6)]
-    train = Split(
-        torch.cat([batch.images for batch in batches]),
-        torch.cat([batch.labels for batch in batches]),
+    *train, test = (_read_cifar10(home / file.name, per_file) for file in CIFAR10_FILES[0].members)
+    whole = Split(
+        torch.cat([batch.images for batch in train]), torch.cat([batch.labels for batch in train])
     )
-    test = _read_cifar10(home / "test_batch.bin", per_file)
-    return Dataset("cifar10", train, test, CIFAR10_NAMES)
+    return Dataset("cifar10", whole, test, CIFAR10_NAMES)
 
 
 def _read_cifar10(path: Path, count: int) -> Split:
-    size = path.stat().st_size
-    if size != count * CIFAR10_RECORD:
-        raise DataError(
-            f"{path}: expected {count:,} records of {CIFAR10_RECORD:,} bytes, got {size:,} bytes"
-        )
-    records = torch.from_numpy(np.fromfile(path, dtype=np.uint8))
-    records = rearrange(records, "(n k) -> n k", k=CIFAR10_RECORD)
+    records = rearrange(_read_bytes(path, count * CIFAR10_RECORD), "(n k) -> n k", n=count)
     labels = records[:, 0].long()
     _check_labels(labels, 0, path)
     images = rearrange(records[:, 1:], "n (c h w) -> n c h w", c=3, h=32)
     return Split(images.contiguous(), labels)
+
+
+def _read_bytes(path: Path, size: int) -> Tensor:
+    found = path.stat().st_size
+    if found != size:
+        raise DataError(f"{path}: expected {size:,} bytes, got {found:,}")
+    return torch.from_numpy(np.fromfile(path, dtype=np.uint8))
 
 
 # STL-10: binary files; the unlabelled images are left aside
@@ -463,21 +419,18 @@ def load_stl10(folder: Path, *, counts: tuple[int, int] = STL10_COUNTS) -> Datas
         counts: Images to expect for training and for testing.
     """
     home = folder if (folder / "test_X.bin").is_file() else folder / STL10_FOLDER
-    _check_stl10_names(home / "class_names.txt")
+    with (home / "class_names.txt").open(errors="replace") as file:
+        found = tuple(file.read(200).split())
+    if found != STL10_NAMES:
+        raise DataError(
+            f"{home / 'class_names.txt'}: expected the classes {' '.join(STL10_NAMES)}, "
+            f"got {' '.join(found)}"
+        )
     train, test = (
         _read_stl10(home, split, count)
         for split, count in zip(("train", "test"), counts, strict=True)
     )
     return Dataset("stl10", train, test, STL10_NAMES)
-
-
-def _check_stl10_names(path: Path) -> None:
-    with path.open(errors="replace") as file:
-        found = tuple(file.read(200).split())
-    if found != STL10_NAMES:
-        raise DataError(
-            f"{path}: expected the classes {' '.join(STL10_NAMES)}, got {' '.join(found)}"
-        )
 
 
 def _read_stl10(home: Path, split: str, count: int) -> Split:
@@ -487,10 +440,3 @@ def _read_stl10(home: Path, split: str, count: int) -> Split:
     _check_labels(labels, 1, home / f"{split}_y.bin")
     images = rearrange(pixels, "(n c w h) -> n c h w", c=3, h=STL10_SIDE, w=STL10_SIDE)
     return Split(images.contiguous(), labels - 1)
-
-
-def _read_bytes(path: Path, size: int) -> Tensor:
-    found = path.stat().st_size
-    if found != size:
-        raise DataError(f"{path}: expected {size:,} bytes, got {found:,}")
-    return torch.from_numpy(np.fromfile(path, dtype=np.uint8))

@@ -10,7 +10,6 @@ import contextlib
 import os
 import stat
 import threading
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,14 @@ import torch
 from einops import rearrange, repeat
 from jaxtyping import UInt8, UInt16
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import (
+    BmpImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
 from torch import Tensor
 
 from invint.errors import ConfigError, DataError
@@ -62,6 +68,13 @@ OTHER_MARKS = [
 ]
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # Pillow's names of sixteen-bit pixels
 GREY = ("1", "L", "LA", "La", *DEEP)  # and of all without colour
+READERS: dict[str, Any] = {  # Pillow's, called by name so that no other is tried on the bytes
+    "PNG": PngImagePlugin.PngImageFile,
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+    "TIFF": TiffImagePlugin.TiffImageFile,
+    "WebP": WebPImagePlugin.WebPImageFile,
+}
 MAX_SIDE = 2**13  # of the square a picture is fitted into
 LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
 TURNS = {
@@ -131,8 +144,10 @@ def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise DataError("is not a regular file; remove it")
-        if not 0 < found.st_size <= MAX_BYTES:
-            raise DataError(_wrong_size(found.st_size))
+        if found.st_size == 0:
+            raise DataError("is empty; copy it anew")
+        if found.st_size > MAX_BYTES:
+            raise DataError(f"has {found.st_size:,} bytes, more than {MAX_BYTES:,}; shrink it")
         data = os.read(descriptor, found.st_size)
     except OSError as error:
         raise DataError(f"{(error.strerror or 'cannot be read').lower()}; copy it anew") from error
@@ -141,12 +156,6 @@ def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
     if len(data) < found.st_size:
         raise DataError("changed while it was read; try again")
     return data, found
-
-
-def _wrong_size(size: int) -> str:
-    if size == 0:
-        return "is empty; copy it anew"
-    return f"has {size:,} bytes, more than {MAX_BYTES:,}; shrink it"
 
 
 def open_picture(data: bytes, ending: str = "") -> Image.Image:
@@ -158,7 +167,7 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
     if data.rfind(ENDS.get(kind, b"")) < 0:
         raise DataError(f"is cut off: the end of the {kind} is missing; copy it anew")
     try:
-        image: Image.Image = _readers()[kind](BytesIO(data))
+        image: Image.Image = READERS[kind](BytesIO(data))
     except Exception as error:  # readers of damaged headers raise whatever they stumble over
         raise DataError(
             f"has a damaged {kind} header ({first_line(error)}); copy it anew"
@@ -198,26 +207,6 @@ def _guess(data: bytes) -> str:
     return "no picture"
 
 
-@cache
-def _readers() -> dict[str, Any]:
-    """Return Pillow's reader of each format: no other one is ever tried on the bytes."""
-    from PIL import (
-        BmpImagePlugin,
-        JpegImagePlugin,
-        PngImagePlugin,
-        TiffImagePlugin,
-        WebPImagePlugin,
-    )
-
-    return {
-        "PNG": PngImagePlugin.PngImageFile,
-        "JPEG": JpegImagePlugin.JpegImageFile,
-        "BMP": BmpImagePlugin.BmpImageFile,
-        "TIFF": TiffImagePlugin.TiffImageFile,
-        "WebP": WebPImagePlugin.WebPImageFile,
-    }
-
-
 def decode(
     image: Image.Image,
     *,
@@ -248,9 +237,11 @@ def _decoded(
     if side is not None:
         plain = _fitted(plain, side)
     turn = _turn(image)  # after fitting: a copy of a large picture would cost memory
-    pixels = _values(plain if turn is None else plain.transpose(turn), sixteen_bit)
-    if side is not None and pixels.shape[:2] != (side, side):
-        pixels = _padded(pixels, side)
+    pixels: NDArray[Any] = _values(plain if turn is None else plain.transpose(turn), sixteen_bit)
+    if side is not None:
+        missing = [side - length for length in pixels.shape[:2]]
+        margins = [(each // 2, each - each // 2) for each in missing]
+        pixels = np.pad(pixels, [*margins, (0, 0)][: pixels.ndim])
     if pixels.ndim == 2:
         return repeat(pixels, "h w -> h w c", c=channels or 1)
     return pixels
@@ -293,13 +284,13 @@ def _fitted(image: Image.Image, side: int) -> Image.Image:
     if longer in (side, side - 1):
         return image
     if image.mode in DEEP:
-        image = image.convert("F") if image.mode == "I" else Image.fromarray(_floats(image))
+        image = (
+            image.convert("F")
+            if image.mode == "I"
+            else Image.fromarray(np.asarray(image).astype(np.float32))
+        )
     width, height = (max(1, round(length * side / longer)) for length in image.size)
     return image.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def _floats(image: Image.Image) -> NDArray[np.float32]:
-    return np.asarray(image).astype(np.float32)
 
 
 def _values(image: Image.Image, sixteen_bit: bool | None) -> Pixels:
@@ -314,14 +305,6 @@ def _values(image: Image.Image, sixteen_bit: bool | None) -> Pixels:
         return shallow
     spread: NDArray[np.uint16] = shallow.astype(np.uint16) * np.uint16(257)
     return spread
-
-
-def _padded(pixels: Pixels, side: int) -> Pixels:
-    height, width = pixels.shape[:2]
-    top, left = (side - height) // 2, (side - width) // 2
-    square = np.zeros((side, side, *pixels.shape[2:]), dtype=pixels.dtype)
-    square[top : top + height, left : left + width] = pixels
-    return square
 
 
 def loses_depth(image: Image.Image) -> bool:

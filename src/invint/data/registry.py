@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from invint.data import official
+from invint.data.arrays import load_arrays
 from invint.data.dataset import Dataset, Progress
 from invint.data.download import Download, Watcher, fetch_files, verify
+from invint.data.folder import load_folder
 from invint.errors import ConfigError, DataError, did_you_mean
 
 
@@ -37,18 +39,6 @@ class CatalogEntry:
     downloads: tuple[Download, ...] = ()
     home: str = ""
     note: str = ""
-
-
-def _folder(path: Path, **options: Any) -> Dataset:
-    from invint.data.folder import load_folder  # with Pillow, which official sets do without
-
-    return load_folder(path, **options)
-
-
-def _arrays(path: Path, **options: Any) -> Dataset:
-    from invint.data.arrays import load_arrays
-
-    return load_arrays(path, **options)
 
 
 DATASETS = {
@@ -126,8 +116,8 @@ DATASETS = {
         licence="none stated; ImageNet terms",
         downloads=official.STL10_FILES,
     ),
-    "folder": CatalogEntry("folder:PATH, a folder per class or a CSV", _folder),
-    "arrays": CatalogEntry("arrays:PATH, an .npz file", _arrays),
+    "folder": CatalogEntry("folder:PATH, a folder per class or a CSV", load_folder),
+    "arrays": CatalogEntry("arrays:PATH, an .npz file", load_arrays),
 }
 OWN_OPTIONS = {  # what may be asked of the user's own images, by kind
     "folder": ("skip_bad", "side", "test_share", "split_seed"),
@@ -168,14 +158,13 @@ def load_dataset(
         "split_seed": split_seed or None,
     }
     options = {option: value for option, value in given.items() if value is not None}
-    own = own_path(name, *options)
+    home = own_path(name, *options) or dataset_folder(name, folder)
     if "split_seed" in options:
         options["seed"] = options.pop("split_seed")
     kind = name.partition(":")[0]
-    entry = find_entry(kind)
     if kind == "folder" and progress is not None:
         options["progress"] = progress
-    home = own or dataset_folder(name, folder)
+    entry = find_entry(kind)
     for download in entry.downloads:
         _refuse_if_missing(download, home, name)
     try:
@@ -220,8 +209,6 @@ def fetch_dataset(
         watch: Receives the name of a file, the bytes here so far and those in all.
     """
     downloads = find_entry(name).downloads
-    if not downloads:
-        return []
     return fetch_files(downloads, dataset_folder(name, folder), owner=name, watch=watch)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from invint.data.dataset import Dataset, holdout
@@ -140,8 +141,7 @@ def _folder_for(out: Path, pictures: Path) -> Iterator[None]:
     made = [each for each in (out, *out.parents) if not each.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / ".writable", "")
-        (out / ".writable").unlink()
+        TemporaryFile(dir=out).close()  # better refused now than after the training
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written to ({error.strerror})") from error
     try:

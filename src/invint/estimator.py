@@ -146,7 +146,8 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.n_features_in_ = math.prod(values.shape[1:])
         self.image_shape_ = self._shape_of(values)
-        self._range = (0.0, 255.0) if values.dtype == np.uint8 else _range(values)
+        byte = values.dtype == np.uint8
+        self._range = (0.0, 255.0) if byte else (float(values.min()), float(values.max()))
         stored = (self._images(values).clamp(0, 1) * FULL).round().to(torch.int32).to(torch.uint16)
         part = Split(stored, torch.from_numpy(labels.astype(np.int64)))
         self._normal = normalisation(part)
@@ -185,54 +186,35 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Execution(device=self.device, precision="float32").decided()
 
     def _train(self, part: Split, weights: Tensor | None) -> None:
-        execution, seed = self._execution, self._seed()
+        """Make all steps; keep the network and the mean loss of each tenth of them."""
+        execution, seed, (mean, std) = self._execution, self._seed(), self._normal
         device = execution.torch_device
-        with execution.applied():
-            torch.manual_seed(seed)
-            network = self._build(part).to(device)
-            objective = Objective(network, reg=1e-3, elastic=1e-7, class_weights=weights).to(device)
-            optimizer = make_optimizer(network, "adam", lr=self.lr)
-            self.loss_curve_ = self._learn(objective, optimizer, self._batches(part, seed), device)
-        if not math.isfinite(self.loss_curve_[-1]):
-            raise ConfigError(
-                "InvariantClassifier: the loss is NaN or infinite; try a smaller lr than "
-                f"{self.lr:g}"
-            )
-        self.network_ = network.cpu().eval()
-
-    def _batches(self, part: Split, seed: int) -> Batches:
-        mean, std = self._normal
-        return Batches(
+        batches = Batches(
             part,
             batch_size=self.batch_size,
             seed=seed,
             augment=tuple(self.augment),
             mean=mean,
             std=std,
-            device=self._execution.torch_device,
+            device=device,
         )
-
-    def _learn(
-        self,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        batches: Batches,
-        device: torch.device,
-    ) -> list[float]:
-        """Make all steps; return the mean loss of each tenth of them."""
-        meter, losses = Meter(device), []
-        marks = sorted({self.steps * tenth // 10 for tenth in range(11)})
-        for start, stop in pairwise(marks):
-            fit(
-                objective,
-                optimizer,
-                batches,
-                steps=range(start, stop),
-                rate=self._rate,
-                meter=meter,
+        with execution.applied():
+            torch.manual_seed(seed)
+            network = self._build(part).to(device)
+            objective = Objective(network, reg=1e-3, elastic=1e-7, class_weights=weights).to(device)
+            optimizer = make_optimizer(network, "adam", lr=self.lr)
+            meter, self.loss_curve_ = Meter(device), []
+            marks = sorted({self.steps * tenth // 10 for tenth in range(11)})
+            for tenth in pairwise(marks):
+                steps = range(*tenth)
+                fit(objective, optimizer, batches, steps=steps, rate=self._rate, meter=meter)
+                self.loss_curve_.append(meter.read()["loss"])
+        if not math.isfinite(self.loss_curve_[-1]):
+            raise ConfigError(
+                "InvariantClassifier: the loss is NaN or infinite; try a smaller lr than "
+                f"{self.lr:g}"
             )
-            losses.append(meter.read()["loss"])
-        return losses
+        self.network_ = network.cpu().eval()
 
     def _seed(self) -> int:
         state = self.random_state
@@ -241,14 +223,12 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(state).randint(2**31))
 
     def _build(self, part: Split) -> Network:
-        if self.network in MODELS and MODELS[self.network].group is None:
-            chosen: dict[str, Any] = {"head": self.head}
-        else:
-            chosen = {"head": self.head, "group": self.group}
+        plain = self.network in MODELS and MODELS[self.network].group is None
         _, channels, height, width = part.images.shape
         return create_model(
             self.network,
-            **chosen,
+            head=self.head,
+            **({} if plain else {"group": self.group}),
             num_classes=len(self.classes_),
             in_channels=channels,
             image_size=(height, width),
@@ -256,10 +236,8 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _rate(self, step: int) -> float:
-        share = step / self.steps
-        return learning_rate(
-            share, lr=self.lr, decay="exponential", factor=LAST_RATE, epochs=(1.0,)
-        )
+        done = step / self.steps  # the whole training counts as one epoch
+        return learning_rate(done, lr=self.lr, decay="exponential", factor=LAST_RATE, epochs=(1.0,))
 
     def _weights(self, answers: NDArray[Any]) -> Tensor | None:
         if self.class_weight is None:
@@ -302,19 +280,11 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         times = -(-SMALLEST // max(height, width))
         if times > 1:
             images = interpolate(images, scale_factor=times, mode="bilinear")
-        return _square(images.contiguous())
-
-
-def _square(images: Tensor) -> Tensor:
-    """Pad with zeros on both sides of the shorter axis."""
-    height, width = images.shape[-2:]
-    side = max(height, width)
-    above, left = (side - height) // 2, (side - width) // 2
-    return pad(images, (left, side - width - left, above, side - height - above))
-
-
-def _range(values: NDArray[Any]) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
+        height, width = images.shape[-2:]
+        side = max(height, width)
+        above, left = (side - height) // 2, (side - width) // 2
+        borders = (left, side - width - left, above, side - height - above)
+        return pad(images.contiguous(), borders)
 
 
 def _flat_shape(features: int, given: Sequence[int] | None) -> tuple[int, int, int]:

@@ -79,6 +79,11 @@ def predict(
         progress: Called after each batch with the number of pictures done and of all.
     """
     model = load_model(model_file(source))
+    height, width = model.card.image_size
+    if height != width:
+        raise ConfigError(
+            f"{source}: pictures are made square, but the network takes {height} x {width}"
+        )
     paths = list(_picture_files(pictures))
     if not paths:
         raise ConfigError(f"no pictures among {', '.join(map(str, pictures)) or 'nothing'}")
@@ -91,31 +96,23 @@ def predict(
 
 def _predict_batch(model: LoadedModel, paths: list[Path], skip_bad: bool) -> Iterator[Prediction]:
     card = model.card
-    images: dict[Path, Tensor] = {}
+    images: list[Tensor] = []
     problems: dict[Path, str] = {}
     for path in paths:
         try:
-            images[path] = _read(path, card.image_size, card.in_channels)
+            picture = read_picture(path, side=card.image_size[0], channels=card.in_channels)
+            images.append(scaled(picture))
         except InvintError as error:
             if not skip_bad:
                 raise
             problems[path] = str(error)
-    answers: dict[Path, list[float]] = {}
-    if images:
-        probabilities = model(torch.stack([*images.values()])).softmax(dim=1)
-        answers = dict(zip(images, probabilities.tolist(), strict=True))
+    rows = iter(model(torch.stack(images)).softmax(dim=1).tolist() if images else [])
     for path in paths:
         if path in problems:
             yield Prediction(str(path), problem=problems[path])
         else:
-            by_name = dict(zip(card.class_names, answers[path], strict=True))
+            by_name = dict(zip(card.class_names, next(rows), strict=True))
             yield Prediction(str(path), max(by_name, key=by_name.__getitem__), by_name)
-
-
-def _read(path: Path, size: tuple[int, int], channels: int) -> Tensor:
-    if size[0] != size[1]:
-        raise ConfigError(f"{path}: pictures are made square, but the network takes {size}")
-    return scaled(read_picture(path, side=size[0], channels=channels))
 
 
 def _picture_files(pictures: Sequence[Path]) -> Iterator[Path]:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from support.serving import picture, running
 
-from invint.cli.serve import _announce, serve
+from invint.cli.serve import serve
 from invint.errors import ConfigError
 from invint.serve.limits import Limits
 from invint.serve.networks import ServedNetwork
@@ -47,9 +47,12 @@ def test_the_address_is_one_to_open() -> None:
     assert Address("0.0.0.0", 0, TOKEN).url(81) == f"http://127.0.0.1:81/?token={TOKEN}"
 
 
-def test_the_address_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_address_is_printed_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = Address("fe80::1", 0, TOKEN).url(81)
-    _announce(url)
+    monkeypatch.setattr("invint.serve.server.run_server", lambda *_, started: started(url))
+    serve(Path("model.onnx"))
     assert capsys.readouterr().out == f"Open {url}  (stop with Ctrl+C)\n"
 
 

@@ -1,6 +1,5 @@
 """`invint data`: list the data sets; fetch, check and show one."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,27 +31,23 @@ def data(context: typer.Context, data_dir: DataDir = None) -> None:
     context.obj = data_dir
     if context.invoked_subcommand is not None:
         return
-    from invint.data.registry import DATASETS, data_folder
+    from invint.data.registry import DATASETS, data_folder, is_here
 
+    rows = []
+    for name, entry in DATASETS.items():
+        size = sum(download.file.size or 0 for download in entry.downloads)
+        here = "" if name in OWN else "yes" if is_here(name, data_dir) else "no"
+        about = (entry.title, entry.images, entry.classes, entry.shape, entry.licence)
+        rows.append((name, *about, f"{size / 1e6:,.0f} MB" if size else "", here))
     show_table(
         LIST_COLUMNS,
-        [_list_row(name, data_dir) for name in DATASETS],
+        rows,
         right=("download",),
         wrap=("what", "licence"),
         spare=("shape", "licence", "classes", "images"),
     )
     say()
     say(f"data folder: {data_folder(data_dir)}")
-
-
-def _list_row(name: str, folder: Path | None) -> tuple[str, ...]:
-    from invint.data.registry import DATASETS, is_here
-
-    entry = DATASETS[name]
-    size = sum(download.file.size or 0 for download in entry.downloads)
-    here = "" if name in OWN else "yes" if is_here(name, folder) else "no"
-    about = (entry.title, entry.images, entry.classes, entry.shape, entry.licence)
-    return (name, *about, f"{size / 1e6:,.0f} MB" if size else "", here)
 
 
 @data_app.command(
@@ -85,13 +80,13 @@ def check(
     test_share: TestShare = None,
 ) -> None:
     """Read all of a data set: checksums, images per class, shape, fingerprint."""
-    from invint.data.registry import check_files, load_dataset
+    from invint.data.registry import check_files, load_dataset, own_path
 
     folder, kind = data_dir or context.obj, name.partition(":")[0]
     options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
     published = {} if ":" in name else check_files(kind, folder)
-    if kind == "folder":
-        _show_scan(name, options)
+    if kind == "folder" and (path := own_path(name, *options)):
+        _show_scan(path, options)
     dataset = load_dataset(name, folder, **options)
     for file, known in published.items():
         say(f"{file}: {'checksum ok' if known else 'no checksum published'}")
@@ -104,14 +99,10 @@ def check(
         say(f"note         {dataset.note}")
 
 
-def _show_scan(name: str, options: dict[str, Any]) -> None:
+def _show_scan(path: Path, options: dict[str, Any]) -> None:
     """Print what a folder of pictures holds; what cannot be used stops nothing here."""
     from invint.data.folder import scan
-    from invint.data.registry import own_path
 
-    path = own_path(name, *options)
-    if path is None:
-        return
     asked = {key: value for key, value in options.items() if key != "skip_bad"}
     with Counting() as progress:
         found = scan(path, progress=progress, **asked)
@@ -169,7 +160,7 @@ def show(  # noqa: PLR0913
     with Counting() as progress:
         dataset = load_dataset(name, data_dir or context.obj, **options, progress=progress)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())
-    images, labels = _sample(dataset, steps, count, seed)
+    images, labels = _sample(dataset.train, steps, count, seed)
     title = f"{name}, {'augmented: ' + ', '.join(steps) if steps else 'training images'}"
     title += f" ({dataset.note})" if dataset.note else ""
     names = [dataset.class_names[label] for label in labels.tolist()]
@@ -180,23 +171,17 @@ def show(  # noqa: PLR0913
 
 
 def _sample(
-    dataset: "Dataset", steps: Sequence[str], count: int, seed: int
+    split: "Split", steps: tuple[str, ...], count: int, seed: int
 ) -> tuple["Tensor", "Tensor"]:
     """Return some training images with their labels, as stored or as a network would see them."""
     import torch
 
-    if steps:
-        return _augmented(dataset.train, tuple(steps), count, seed)
-    generator = torch.Generator().manual_seed(seed)
-    some = dataset.train[torch.randperm(len(dataset.train), generator=generator)[:count]]
-    return some.images, some.labels
-
-
-def _augmented(
-    split: "Split", steps: tuple[str, ...], count: int, seed: int
-) -> tuple["Tensor", "Tensor"]:
     from invint.data.batches import Batches
 
+    if not steps:
+        generator = torch.Generator().manual_seed(seed)
+        some = split[torch.randperm(len(split), generator=generator)[:count]]
+        return some.images, some.labels
     channels = split.images.shape[1]
     batches = Batches(
         split,

@@ -1,13 +1,11 @@
 """`invint recipes`: list them, show one with the source of each number."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from invint.cli.console import say, show_table
-
-if TYPE_CHECKING:
-    from invint.recipes import Recipe
+from invint.cli.options import Assignments, chosen_recipe
 
 recipes_app = typer.Typer(
     help="List recipes, or show one with the source of each number.",
@@ -29,31 +27,27 @@ def recipes(context: typer.Context) -> None:
 @recipes_app.command(epilog="Example:\n  invint recipes show rotmnist/local-ws --set train.lr=1e-3")
 def show(
     name: Annotated[str, typer.Argument(help="A recipe, or a TOML or JSON file.")],
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value: train.lr=3e-4.")
-    ] = None,
+    assignments: Assignments = None,
 ) -> None:
     """Show every value of a recipe, and where it comes from."""
-    from invint.recipes import changed, find_recipe
+    from invint.recipes import recipe_fields
 
-    recipe = changed(find_recipe(name), assignments or [])
+    recipe = chosen_recipe(name, assignments=assignments)
     say(f"{recipe.name}  {recipe.about}  (hash {recipe.hash})", bold=recipe.name)
     sources = list(dict.fromkeys(recipe.source.values()))
     # Many choices share a source: it is a number in the table, and written out once below.
-    show_table(("choice", "value", "source"), _rows(recipe, sources), wrap=("value",))
-    for number, source in enumerate(sources, start=1):
-        say(f" [{number}]  {source}")
-
-
-def _rows(recipe: "Recipe", sources: list[str]) -> list[tuple[str, str, str]]:
-    from invint.recipes import recipe_fields
-
-    rows = []
-    for field in recipe_fields():
-        source = recipe.source.get(field.path)
-        number = "" if source is None else f"[{sources.index(source) + 1}]"
-        rows.append((field.path, _shown(field.path, field.of(recipe)), number))
-    return rows
+    numbers = {source: f"[{number}]" for number, source in enumerate(sources, start=1)}
+    rows = [
+        (
+            field.path,
+            _shown(field.path, field.of(recipe)),
+            numbers.get(recipe.source.get(field.path, ""), ""),
+        )
+        for field in recipe_fields()
+    ]
+    show_table(("choice", "value", "source"), rows, wrap=("value",))
+    for source, number in numbers.items():
+        say(f" {number}  {source}")
 
 
 def _shown(path: str, value: Any) -> str:

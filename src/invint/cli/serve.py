@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
+
+from invint.cli.console import say
 
 
 def serve(
@@ -34,10 +34,5 @@ def serve(
     run_server(
         [network] if compare is None else [network, compare],
         choose_address(host, port, token, allowed_host or ()),
-        started=_announce,
+        started=lambda url: say(f"Open {url}  (stop with Ctrl+C)", bold=url),
     )
-
-
-def _announce(url: str) -> None:
-    line = Text.assemble("Open ", (url, "bold"), "  (stop with Ctrl+C)")  # [fe80::1] is no markup
-    Console(highlight=False).print(line, soft_wrap=True)

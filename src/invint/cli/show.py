@@ -40,37 +40,27 @@ def models(
 
     n_F is the number of basis functions of the largest filters; MACs are those of one image.
     """
-    from invint.models.registry import summaries, summarize
+    from invint.models.registry import MODELS, summaries, summarize
+    from invint.nn import HEADS
 
-    _check_models(names or [], head)
-    chosen = [
-        (name, each)
-        for name, each in summaries()
-        if (not names or name in names) and (head is None or each in (head, None))
-    ]
+    for name in names or []:
+        if name not in MODELS:
+            raise ConfigError(f"no network {name!r}; there are {', '.join(MODELS)}")
+    if head is not None and head not in HEADS:
+        hint = did_you_mean(head, HEADS)
+        raise ConfigError(f"no head {head!r}; {hint}there are {', '.join(HEADS)}")
     rows = []
     with status("building the networks") as tell:
-        for name, each in chosen:
-            tell(f"building {name}")
-            rows.append(_model_row(summarize(name, each)))
+        for name, each in summaries():
+            if (not names or name in names) and (head is None or each in (head, None)):
+                tell(f"building {name}")
+                rows.append(_model_row(summarize(name, each)))
     show_table(
         MODEL_COLUMNS,
         rows,
         right=MODEL_COLUMNS[4:],
         spare=("widths", "difference", "paper", "group", "n_F", "MACs"),
     )
-
-
-def _check_models(names: Sequence[str], head: str | None) -> None:
-    from invint.models import MODELS
-    from invint.nn import HEADS
-
-    for name in names:
-        if name not in MODELS:
-            raise ConfigError(f"no network {name!r}; there are {', '.join(MODELS)}")
-    if head is not None and head not in HEADS:
-        hint = did_you_mean(head, HEADS)
-        raise ConfigError(f"no head {head!r}; {hint}there are {', '.join(HEADS)}")
 
 
 def _model_row(summary: "Summary") -> tuple[str, ...]:
@@ -121,17 +111,13 @@ def _show_selection(history: "History") -> None:
         f"{step.method}\nepoch {step.epoch:g}\n{len(step.indices)} → {len(step.kept)}"
         for step in history.steps
     ]
-    scores = [dict(zip(step.indices, step.scores, strict=True)) for step in history.steps]
-    ranks = [step.ranks for step in history.steps]
+    cells = []
+    for step in history.steps:
+        scored, ranks = zip(step.indices, step.scores, strict=True), step.ranks
+        cells.append({index: f"{score:.3g} ({ranks[index]})" for index, score in scored})
     order = _order(history)
     rows = [
-        [
-            *_factors(history, index),
-            *(
-                f"{score[index]:.3g} ({rank[index]})" if index in rank else ""
-                for score, rank in zip(scores, ranks, strict=True)
-            ),
-        ]
+        [*_factors(history, index), *(of_step.get(index, "") for of_step in cells)]
         for index in order
     ]
     styles = ["" if index in history.survivors else "dim" for index in order]
@@ -143,11 +129,10 @@ def _factors(history: "History", index: int) -> tuple[str, ...]:
     """Return the index, distances and exponents of a monomial as text."""
     kept = dict(zip(history.survivors, history.final.exponents, strict=True))
     trained = kept.get(index, ()) if history.trained is not None else ()
-    exponents = history.first.exponents[index]
     return (
         str(index),
         " ".join(f"{distance:g}" for distance in history.first.distances[index]),
-        " ".join(f"{exponent:.2f}" for exponent in exponents),
+        " ".join(f"{exponent:.2f}" for exponent in history.first.exponents[index]),
         " ".join(f"{exponent:.2f}" for exponent in trained),
     )
 
@@ -166,13 +151,12 @@ def _order(history: "History") -> list[int]:
 def _show_agreement(histories: Sequence["History"]) -> None:
     from invint.selection.history import chance_overlap, overlap, rank_correlation
 
-    numbers = {id(history): number for number, history in enumerate(histories, start=1)}
     rows = []
-    for first, second in combinations(histories, 2):
+    for (i, first), (j, second) in combinations(enumerate(histories, start=1), 2):
         correlation = rank_correlation(first, second)
         rows.append(
             (
-                f"{numbers[id(first)]} and {numbers[id(second)]}",
+                f"{i} and {j}",
                 f"{overlap(first.final, second.final):.2f}",
                 f"{chance_overlap(first, second):.2f}",
                 "too few in common" if correlation is None else f"{correlation:+.2f}",

@@ -5,7 +5,7 @@ enough to explain it.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -26,8 +26,20 @@ from invint.study.statistics import (
     paired_difference,
 )
 
-LEVEL = 0.05
-PREFERRED = ("fit/local-ws", "fit/pooling", "fit/cnn-turned", "fit/cnn")  # where validation ties
+INVARIANT, POOLED, TURNED, ORDINARY = "fit/local-ws", "fit/pooling", "fit/cnn-turned", "fit/cnn"
+NAMES = {
+    ORDINARY: "ordinary network",
+    TURNED: "ordinary network trained on turned copies",
+    POOLED: "steerable network with pooling",
+    INVARIANT: "steerable network with integration",
+}
+PREFERRED = (INVARIANT, POOLED, TURNED, ORDINARY)  # where validation ties
+LEVEL = 0.05  # of significance
+FEW = 100  # test images, below which little can be shown
+LARGE = 0.02  # difference of errors on turned images worth a sentence
+UNEVEN = 4  # times the images of the smallest class: worth a warning
+SHOWN = 5  # pairs of classes
+SHOWN_HEADING = "What invariance did here"
 
 
 @dataclass(frozen=True)
@@ -53,19 +65,17 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two networks on the same test images and the same splits.
+    """The integrated network and another one on the same test images and the same splits.
 
     Attributes:
-        first: Name of a recipe.
-        second: Name of the recipe to compare with.
-        difference: Of the errors over seeds; negative if the first makes fewer.
-        better: Test images, or groups of them, on which the first is right more often.
-        worse: Those on which the second is.
+        other: Name of the recipe it is compared with.
+        difference: Of the errors over seeds; negative if the integrated network makes fewer.
+        better: Test images, or groups of them, on which it is right more often.
+        worse: Those on which the other one is.
         p_value: Of the exact sign test on these; McNemar's test where there is one seed.
     """
 
-    first: str
-    second: str
+    other: str
     difference: Difference
     better: int
     worse: int
@@ -81,6 +91,43 @@ class Comparison:
         if self.difference.pairs == 1:
             return direction
         return direction if self.difference.verdict == direction else UNDECIDED
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything the advice rests on.
+
+    Attributes:
+        summaries: How each network did, by recipe.
+        comparisons: Of the integrated network with each other one.
+        confusions: Pairs of classes it confuses more often than the ordinary one.
+        turned: Difference to the ordinary network on turned images.
+        best: The run chosen by validation.
+        learned: Whether the best network does better than guessing.
+    """
+
+    summaries: dict[str, Summary]
+    comparisons: tuple[Comparison, ...]
+    confusions: tuple[Excess, ...]
+    turned: Difference | None
+    best: RunRecord
+    learned: bool
+
+
+def findings_of(summaries: Sequence[Summary], dataset: Dataset) -> Findings:
+    """Compare the integrated network with all others."""
+    own = {each.recipe: each for each in summaries}
+    first, ordinary = own[INVARIANT], own[ORDINARY]
+    return Findings(
+        summaries=own,
+        comparisons=tuple(
+            compare(first, own[name], dataset.test) for name in (ORDINARY, TURNED, POOLED)
+        ),
+        confusions=tuple(confused(first, ordinary)),
+        turned=_difference(first, ordinary, turned_error),
+        best=best_run(summaries),
+        learned=beats_guessing(summaries, dataset.test),
+    )
 
 
 def summaries_of(runs: Sequence[RunRecord]) -> list[Summary]:
@@ -113,33 +160,30 @@ def validation_error(run: RunRecord) -> float:
     return run.validation_error
 
 
-def best_run(summary: Sequence[Summary]) -> RunRecord:
+def best_run(summaries: Sequence[Summary]) -> RunRecord:
     """Choose by validation error alone; on a tie, the network that keeps its answers when turned.
 
     Test images have no say in it.
     """
-
-    def place(name: str) -> int:
-        return PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
-
-    best = min(summary, key=lambda each: (each.validation, place(each.recipe)))
+    best = min(summaries, key=lambda each: (each.validation, PREFERRED.index(each.recipe)))
     return min(best.runs, key=lambda run: (validation_error(run), run.seed))
 
 
-def beats_guessing(summary: Sequence[Summary], test: Split) -> bool:
+def beats_guessing(summaries: Sequence[Summary], test: Split) -> bool:
     """Tell whether the best network is right more often than naming the largest class would be."""
     from scipy.stats import binomtest  # slow to import
 
     images, largest = len(test), int(test.labels.bincount().max())
-    right = round((1 - min(each.error for each in summary)) * images)
+    right = round((1 - min(each.error for each in summaries)) * images)
     found = binomtest(right, images, largest / images, alternative="greater")
     return bool(found.pvalue < LEVEL)
 
 
 def compare(first: Summary, second: Summary, test: Split) -> Comparison:
     """Compare the errors of two networks on test images as they are."""
-    errors = [{run.pair: run.error for run in each.runs} for each in (first, second)]
-    difference = paired_difference(*errors)
+    from scipy.stats import binomtest  # slow to import
+
+    difference = _difference(first, second, lambda run: run.error)
     if difference is None:
         raise RunError(f"{first.recipe} and {second.recipe} share no seed; remove their runs")
     gaps = _wrong(second) - _wrong(first)
@@ -147,15 +191,9 @@ def compare(first: Summary, second: Summary, test: Split) -> Comparison:
         _, members = test.groups.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         gaps = torch.zeros(int(members.max()) + 1).index_add(0, members, gaps)
     better, worse = int((gaps > 1e-6).sum()), int((gaps < -1e-6).sum())
-    return Comparison(
-        first.recipe, second.recipe, difference, better, worse, _sign_test(better, worse)
-    )
-
-
-def compare_turned(first: Summary, second: Summary) -> Difference | None:
-    """Compare the errors of two networks on turned test images, over seeds."""
-    errors = [{run.pair: turned_error(run) for run in each.runs} for each in (first, second)]
-    return paired_difference(*errors)
+    uneven = better + worse
+    p_value = float(binomtest(better, uneven).pvalue) if uneven else 1.0
+    return Comparison(second.recipe, difference, better, worse, p_value)
 
 
 def confused(first: Summary, second: Summary) -> list[Excess]:
@@ -165,10 +203,19 @@ def confused(first: Summary, second: Summary) -> list[Excess]:
     """
     matrices = []
     for summary in (first, second):
-        probabilities = torch.stack([_predictions(run)[0].softmax(dim=1) for run in summary.runs])
-        labels = _predictions(summary.runs[0])[1]
-        matrices.append(confusion_matrix(probabilities.mean(dim=0), labels))
+        found = [_predictions(run) for run in summary.runs]
+        probabilities = torch.stack([logits.softmax(dim=1) for logits, _ in found])
+        matrices.append(confusion_matrix(probabilities.mean(dim=0), found[0][1]))
     return confusion_excess(*matrices, level=LEVEL)
+
+
+def _difference(
+    first: Summary, second: Summary, error: Callable[[RunRecord], float]
+) -> Difference | None:
+    """Compare errors of two networks over seeds."""
+    return paired_difference(
+        *({run.pair: error(run) for run in each.runs} for each in (first, second))
+    )
 
 
 def _wrong(summary: Summary) -> Tensor:
@@ -187,64 +234,6 @@ def _predictions(run: RunRecord) -> tuple[Tensor, Tensor]:
     return found
 
 
-def _sign_test(better: int, worse: int) -> float:
-    """Return the probability of so uneven a split, or more, if both were equally likely."""
-    if better + worse == 0:
-        return 1.0
-    from scipy.stats import binomtest  # slow to import
-
-    return float(binomtest(better, better + worse).pvalue)
-
-
-NAMES = {
-    "fit/cnn": "ordinary network",
-    "fit/cnn-turned": "ordinary network trained on turned copies",
-    "fit/pooling": "steerable network with pooling",
-    "fit/local-ws": "steerable network with integration",
-}
-INVARIANT, ORDINARY, TURNED, POOLED = "fit/local-ws", "fit/cnn", "fit/cnn-turned", "fit/pooling"
-FEW = 100  # test images, below which little can be shown
-LARGE = 0.02  # difference of errors on turned images worth a sentence
-UNEVEN = 4  # times the images of the smallest class: worth a warning
-SHOWN = 5  # pairs of classes
-SHOWN_HEADING = "What invariance did here"
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Everything the advice rests on.
-
-    Attributes:
-        summaries: How each network did.
-        comparisons: Of the integrated network with each other one.
-        confusions: Pairs of classes it confuses more often than the ordinary one.
-        turned: Difference to the ordinary network on turned images.
-        best: The run chosen by validation.
-        learned: Whether the best network does better than guessing.
-    """
-
-    summaries: tuple[Summary, ...]
-    comparisons: tuple[Comparison, ...]
-    confusions: tuple[Excess, ...]
-    turned: Difference | None
-    best: RunRecord
-    learned: bool = True
-
-
-def findings_of(summaries: Sequence[Summary], dataset: Dataset) -> Findings:
-    """Compare the integrated network with all others."""
-    own = {each.recipe: each for each in summaries}
-    first = own[INVARIANT]
-    return Findings(
-        tuple(summaries),
-        tuple(compare(first, own[name], dataset.test) for name in (ORDINARY, TURNED, POOLED)),
-        tuple(confused(first, own[ORDINARY])),
-        compare_turned(first, own[ORDINARY]),
-        best_run(summaries),
-        beats_guessing(summaries, dataset.test),
-    )
-
-
 @dataclass(frozen=True)
 class Advice:
     """What came out in plain words, for a text file and for a page.
@@ -253,43 +242,40 @@ class Advice:
         short: What to do, in one sentence.
         networks: How each network did.
         shown: What invariance gained or cost.
-        limits: Classes that an invariant network confuses.
-        saved: Which network was saved, and what of it could not be.
-        cautions: What the figures do not show.
+        others: Lines of further sections, by heading.
     """
 
     short: str
     networks: tuple[Summary, ...]
     shown: tuple[str, ...]
-    limits: tuple[str, ...]
-    saved: tuple[str, ...]
-    cautions: tuple[str, ...]
+    others: dict[str, list[str]]
 
     def text(self) -> str:
         """Return all of it as a text file holds it."""
         sections = {
             "The networks": table_lines(self.networks),
             SHOWN_HEADING: [*self.shown, f"In short: {self.short}"],
-            **self._others(),
+            **self.others,
         }
         return "\n\n".join("\n".join([name, *lines]) for name, lines in sections.items()) + "\n"
 
     def sections(self) -> list[tuple[str, list[str]]]:
         """Return all of it as the report shows it: what to do first, no table drawn with spaces."""
-        right = "Right answers on the test images as they are, and turned"
+        right = [
+            f"{_capital(NAMES[each.recipe])} ({each.recipe.removeprefix('fit/')}): "
+            f"{percent(1 - each.error)}, turned {percent(1 - each.turned)}"
+            for each in self.networks
+        ]
         return [
-            ("In short", [self.short[:1].upper() + self.short[1:]]),
-            (right, [summary_sentence(each) for each in self.networks]),
+            ("In short", [_capital(self.short)]),
+            ("Right answers on the test images as they are, and turned", right),
             (SHOWN_HEADING, list(self.shown)),
-            *self._others().items(),
+            *self.others.items(),
         ]
 
-    def _others(self) -> dict[str, list[str]]:
-        return {
-            "Where it is the wrong tool": list(self.limits),
-            "What was saved": list(self.saved),
-            "How far to trust this": list(self.cautions),
-        }
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def advise(
@@ -310,25 +296,16 @@ def advise(
         warnings: More that limits what the figures show.
     """
     groups = dataset.test.groups is not None
+    compared = [comparison_line(each, groups=groups) for each in findings.comparisons]
     return Advice(
         short=short_advice(findings, plan),
-        networks=findings.summaries,
-        shown=(
-            *(comparison_line(each, groups=groups) for each in findings.comparisons),
-            turned_line(findings),
-        ),
-        limits=tuple(confusion_lines(findings, dataset.class_names, plan)),
-        saved=(saved_line(findings), *not_saved),
-        cautions=(*caution_lines(dataset, plan), *warnings),
-    )
-
-
-def summary_sentence(summary: Summary) -> str:
-    """Say how often a network is right, with its name in the tables of the report."""
-    name = NAMES[summary.recipe]
-    return (
-        f"{name[:1].upper()}{name[1:]} ({summary.recipe.partition('/')[2]}): "
-        f"{percent(1 - summary.error)}, turned {percent(1 - summary.turned)}"
+        networks=tuple(findings.summaries.values()),
+        shown=(*compared, turned_line(findings)),
+        others={
+            "Where it is the wrong tool": confusion_lines(findings, dataset.class_names, plan),
+            "What was saved": [saved_line(findings), *not_saved],
+            "How far to trust this": [*caution_lines(dataset, plan), *warnings],
+        },
     )
 
 
@@ -345,16 +322,16 @@ def table_lines(networks: Sequence[Summary]) -> list[str]:
 
 def comparison_line(comparison: Comparison, *, groups: bool) -> str:
     """Say in one sentence what a comparison shows."""
-    other = f"the {NAMES[comparison.second]}"
+    other = f"the {NAMES[comparison.other]}"
     points = 100 * abs(comparison.difference.mean)
     kind = "fewer" if comparison.difference.mean < 0 else "more"
     what = f"{points:.1f} percentage points {kind} errors" if points else "as many errors"
     unit = "group of test images" if groups else "test image"
-    counts = (
-        f"right more often on {counted(comparison.better, unit)}, less often on "
-        f"{comparison.worse:,}"
+    chance = (
+        f"{_interval(comparison.difference)}; right more often on "
+        f"{counted(comparison.better, unit)}, less often on {comparison.worse:,}, "
+        f"p = {comparison.p_value:.2g}"
     )
-    chance = f"{_interval(comparison.difference)}; {counts}, p = {comparison.p_value:.2g}"
     if comparison.verdict == UNDECIDED:
         measured = f"measured: {what}" if points else f"both make {what}"
         return f"Compared with {other}, no difference is shown ({measured}, {chance})."
@@ -370,18 +347,20 @@ def _interval(difference: Difference) -> str:
 
 def turned_line(findings: Findings) -> str:
     """Say what turning the test images does to the networks."""
-    own = {each.recipe: each for each in findings.summaries}
-    integrated, ordinary, copies = (own[name].turned for name in (INVARIANT, ORDINARY, TURNED))
+    ordinary, copies, integrated = (
+        percent(1 - findings.summaries[name].turned) for name in (ORDINARY, TURNED, INVARIANT)
+    )
     text = (
-        f"On turned test images the ordinary network is right on {percent(1 - ordinary)}, trained "
-        f"on turned copies on {percent(1 - copies)}, the integrated one on "
-        f"{percent(1 - integrated)}."
+        f"On turned test images the ordinary network is right on {ordinary}, trained on turned "
+        f"copies on {copies}, the integrated one on {integrated}."
     )
     found = findings.turned
     if found is not None and found.verdict in (BETTER, WORSE):
         kind = "fewer" if found.mean < 0 else "more"
-        points = f"{100 * abs(found.mean):.1f} points"
-        text += f" That is {points} {kind} errors than the ordinary one ({_interval(found)})."
+        text += (
+            f" That is {100 * abs(found.mean):.1f} points {kind} errors than the ordinary one "
+            f"({_interval(found)})."
+        )
     return text
 
 
@@ -397,14 +376,12 @@ def short_advice(findings: Findings, plan: Plan) -> str:
             "no network does better than always naming the largest class, so nothing "
             "should be concluded; look at the labels, or add images."
         )
-    verdict = findings.comparisons[0].verdict
-    own = {each.recipe: each for each in findings.summaries}
-    steady = min(findings.summaries, key=lambda each: each.turned)
     if findings.confusions:
         return (
             "some images here differ by their orientation, which an invariant network "
             "cannot see. Use it only if mixing up the classes named here does little harm."
         )
+    verdict = findings.comparisons[0].verdict
     if verdict == BETTER:
         return "rotation invariance helps on these images."
     if verdict == WORSE:
@@ -412,7 +389,8 @@ def short_advice(findings: Findings, plan: Plan) -> str:
             "rotation invariance costs accuracy on these images as they are. Use it only "
             "if yours will come turned."
         )
-    if own[ORDINARY].turned - steady.turned > LARGE:
+    steady = min(findings.summaries.values(), key=lambda each: each.turned)
+    if findings.summaries[ORDINARY].turned - steady.turned > LARGE:
         return (
             "on images as they are, nothing speaks for or against invariance. If yours "
             f"may come turned, use the {NAMES[steady.recipe]}; otherwise the ordinary one will do."
@@ -427,33 +405,32 @@ def confusion_lines(findings: Findings, names: Sequence[str], plan: Plan) -> lis
             "No pair of classes is confused significantly more often by the integrated network "
             "than by the ordinary one. With few test images that need not mean there is none."
         ]
-    lines = []
     meaning = (
         "They may be turned copies of each other: do not use an invariant network to tell them "
         "apart."
         if plan.whole and findings.learned
         else "Networks that have not learned show nothing by it."
     )
-    for each in findings.confusions[:SHOWN]:
-        first, second = (names[number] for number in each.classes)
-        lines.append(
-            f"{first} and {second}: confused {each.count} times by the integrated network, "
-            f"{each.other} by the ordinary one (p = {each.p_value:.1g}). {meaning}"
-        )
+    lines = [
+        f"{names[each.classes[0]]} and {names[each.classes[1]]}: confused {each.count} times by "
+        f"the integrated network, {each.other} by the ordinary one (p = {each.p_value:.1g}). "
+        f"{meaning}"
+        for each in findings.confusions[:SHOWN]
+    ]
     left = len(findings.confusions) - SHOWN
     return [*lines, f"and {left} more pairs, in the report"] if left > 0 else lines
 
 
 def saved_line(findings: Findings) -> str:
     """Say which network was saved, and why."""
-    own = {each.recipe: each for each in findings.summaries}
-    run, chosen = findings.best, own[findings.best.recipe]
-    tied = [each for each in findings.summaries if each.validation == chosen.validation]
+    run = findings.best
+    lowest = findings.summaries[run.recipe].validation
+    tied = sum(each.validation == lowest for each in findings.summaries.values())
     why = "the lowest error on the validation images"
-    if len(tied) > 1:
-        why += f", shared by {len(tied)} networks: of these the one made for turned images"
+    if tied > 1:
+        why += f", shared by {tied} networks: of these the one made for turned images"
     text = (
-        f"The {NAMES[run.recipe]}, seed {run.seed}: {why} ({percent(chosen.validation)}). It is "
+        f"The {NAMES[run.recipe]}, seed {run.seed}: {why} ({percent(lowest)}). It is "
         f"wrong on {percent(run.error)} of the test images. The others are kept in the folder "
         "runs; `invint export` makes a file of one."
     )
@@ -467,7 +444,7 @@ def saved_line(findings: Findings) -> str:
 
 def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
     """Say what the figures do not show."""
-    own = dataset.validation
+    own, counts = dataset.validation, dataset.train.labels.bincount().tolist()
     by = "a fifth of these" if own is None else f"{len(own):,} of the folder's own"
     lines = [
         f"{counted(len(dataset.test), 'test image')} of {plan.side} x {plan.side} pixels, never "
@@ -477,7 +454,6 @@ def caution_lines(dataset: Dataset, plan: Plan) -> list[str]:
     ]
     if len(dataset.test) < FEW:
         lines.append("So few test images show only large differences.")
-    counts = dataset.train.labels.bincount().tolist()
     if max(counts) > UNEVEN * min(counts):
         lines.append(
             f"The largest class has {max(counts) / min(counts):.0f} times the images of the "

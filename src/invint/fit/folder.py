@@ -7,8 +7,9 @@ as the time allows. So what is measured is what invariance gains or costs on the
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from invint.data.dataset import Dataset, holdout
@@ -115,7 +116,9 @@ def fit_folder(
             )
         for run in range(plan.seeds):
             _check_split(dataset, config.seed + run)
-        _note(out, config, plan, dataset.fingerprint)
+        noted = {"format": FORMAT, "config": config.to_dict(), "plan": asdict(plan)}
+        noted["fingerprint"] = dataset.fingerprint
+        write_atomically(out / "plan.json", json.dumps(noted, indent=1) + "\n")
         runs = _train(recipes(plan, data, len(dataset.train)), plan, config, out, dataset, callback)
         callback.on_note("writing the report and the network")
         return _write(runs, dataset, plan, config, out)
@@ -138,8 +141,7 @@ def _folder_for(out: Path, pictures: Path) -> Iterator[None]:
     made = [each for each in (out, *out.parents) if not each.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / ".writable", "")
-        (out / ".writable").unlink()
+        TemporaryFile(dir=out).close()  # better refused now than after the training
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written to ({error.strerror})") from error
     try:
@@ -148,13 +150,6 @@ def _folder_for(out: Path, pictures: Path) -> Iterator[None]:
         if not any(out.iterdir()):
             for folder in made:
                 folder.rmdir()
-
-
-def _note(out: Path, config: FitConfig, plan: Plan, fingerprint: str) -> None:
-    """Write down what is begun."""
-    noted = {"format": FORMAT, "config": config.to_dict(), "plan": asdict(plan)}
-    text = json.dumps(noted | {"fingerprint": fingerprint}, indent=1)
-    write_atomically(out / "plan.json", text + "\n")
 
 
 def _begun(out: Path, config: FitConfig) -> tuple[Plan | None, str | None]:
@@ -168,12 +163,11 @@ def _begun(out: Path, config: FitConfig) -> tuple[Plan | None, str | None]:
             raise ConfigError(f"{path}: begun by another version; choose another folder for --out")
         before, plan = noted["config"], Plan(**noted["plan"])
         fingerprint = str(noted["fingerprint"])
+    except ConfigError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"{path}: damaged; remove it to start over") from error
-    now = config.to_dict()
-    changed = [each.name for each in fields(config) if before.get(each.name) != now[each.name]]
+    changed = [key for key, value in config.to_dict().items() if before.get(key) != value]
     if changed:
         what = ", ".join(f"{key} {before.get(key)}" for key in changed)
         raise ConfigError(
@@ -215,13 +209,14 @@ def _measured_plan(config: FitConfig, found: Scan, callback: Callback) -> Plan:
 def _check_split(dataset: Dataset, seed: int) -> None:
     """Raise `DataError` before anything is trained if no validation images can be held out."""
     train = dataset.train
-    counts = train.labels.bincount(minlength=len(dataset.class_names)).tolist()
-    fewest = min(counts)
-    rare = dataset.class_names[counts.index(fewest)]
+    if dataset.validation is not None:
+        return
     try:
-        if dataset.validation is None:
-            holdout(train.labels, VALIDATION, seed, name=dataset.name, groups=train.groups)
+        holdout(train.labels, VALIDATION, seed, name=dataset.name, groups=train.groups)
     except InvintError as error:
+        counts = train.labels.bincount(minlength=len(dataset.class_names)).tolist()
+        fewest = min(counts)
+        rare = dataset.class_names[counts.index(fewest)]
         raise DataError(
             f"too few pictures to learn from and to choose by: class {rare!r} has {fewest}; add "
             f"pictures or groups of it, or leave it out ({error})"
@@ -239,7 +234,7 @@ def _train(
     """Train every network with every seed, turn the test images, and return runs by network."""
     seeds = range(config.seed, config.seed + plan.seeds)
     jobs = [(recipe, seed) for seed in seeds for recipe in chosen]
-    records: dict[tuple[str, int], RunRecord] = {}
+    records = []
     for index, (recipe, seed) in enumerate(jobs, start=1):
         callback.on_note(f"[{index}/{len(jobs)}] {NAMES[recipe.name]}, seed {seed}")
         store = train_run(
@@ -250,8 +245,9 @@ def _train(
             callback=callback,
         )
         measure_turns(read_run(store.path), lambda _: dataset)
-        records[recipe.name, seed] = read_run(store.path)
-    return [records[recipe.name, seed] for recipe in chosen for seed in seeds]
+        records.append(read_run(store.path))
+    order = [recipe.name for recipe in chosen]
+    return sorted(records, key=lambda run: order.index(run.recipe))  # stable: seeds keep theirs
 
 
 def _write(

@@ -6,10 +6,10 @@ Axes:  t angle   c channel   h w pixel
 """
 
 import base64
-import binascii
 import io
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from einops import rearrange
@@ -28,6 +28,7 @@ from invint.serve.networks import ServedNetwork
 
 CURVE_CLASSES = 32  # in a curve; of more than these only the likeliest are sent
 DECIMALS = 5  # of a probability
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class ImageRequest(BaseModel):
@@ -113,12 +114,6 @@ class ModelResponse(BaseModel):
     limits: LimitsResponse
 
 
-class HealthResponse(BaseModel):
-    """That the server is there."""
-
-    status: str
-
-
 class ErrorResponse(BaseModel):
     """Why there is no answer."""
 
@@ -156,16 +151,13 @@ def predict_batch(
     body: bytes, networks: Sequence[ServedNetwork], *, limits: Limits, deadline: float
 ) -> BatchResponse:
     """Answer for several images, or refuse them all, naming the first bad one."""
-    try:
-        request = BatchRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise HTTPException(422, f"the body is not as documented: {_problem(error)}") from error
-    if not 1 <= len(request.images) <= limits.batch:
+    encoded = _parsed(BatchRequest, body).images
+    if not 1 <= len(encoded) <= limits.batch:
         raise HTTPException(
-            413 if request.images else 422,
-            f"a batch has 1 to {limits.batch} images, got {len(request.images)}",
+            413 if encoded else 422,
+            f"a batch has 1 to {limits.batch} images, got {len(encoded)}",
         )
-    pictures = [_from_base64(each, f"image {i}") for i, each in enumerate(request.images)]
+    pictures = [_from_base64(each, f"image {i}") for i, each in enumerate(encoded)]
     return BatchResponse(results=_predictions(pictures, networks, limits, deadline))
 
 
@@ -180,7 +172,7 @@ def turns(
     return TurnsResponse(
         angles=[round(360 * i / count, 3) for i in range(count)],
         picture=_data_address(first),
-        background="#" + "".join(f"{round(255 * each):02x}" for each in _colour(first)),
+        background=_colour(first),
         curves=[_curve(each, views[_format(each)], deadline) for each in networks],
     )
 
@@ -191,21 +183,28 @@ def image_bytes(body: bytes) -> bytes:
         raise HTTPException(422, "the body is empty; send the bytes of an image")
     if body.lstrip()[:1] != b"{":  # no image starts like this
         return body
-    try:
-        return _from_base64(ImageRequest.model_validate_json(body).image, "image")
-    except ValidationError as error:
-        raise HTTPException(422, f"the body is not as documented: {_problem(error)}") from error
+    return _from_base64(_parsed(ImageRequest, body).image, "image")
 
 
 def pixels(data: bytes, network: ServedNetwork, limits: Limits) -> Float[Tensor, "1 c h w"]:
     """Decode an image at the size of a network, between 0 and 1."""
-    _check_picture(data, limits)
     try:
-        side, channels = _format(network)
-        picture = read_picture(data, side=side, channels=channels)
+        with open_picture(data) as picture:  # reads the header alone
+            width, height = picture.size
+    except TooManyPixelsError as error:
+        raise HTTPException(413, f"the image {error}") from error
+    except DataError as error:
+        raise HTTPException(415, f"the image {error}") from error
+    if width * height > limits.pixels:
+        raise HTTPException(
+            413, f"an image has at most {limits.pixels:,} pixels, this one {width} x {height}"
+        )
+    side, channels = _format(network)
+    try:
+        levels = read_picture(data, side=side, channels=channels)
     except DataError as error:
         raise HTTPException(422, str(error)) from error
-    return rearrange(scaled(picture), "c h w -> 1 c h w")
+    return rearrange(scaled(levels), "c h w -> 1 c h w")
 
 
 def rotated(image: Float[Tensor, "1 c h w"], count: int) -> Float[Tensor, "t c h w"]:
@@ -247,7 +246,12 @@ def _predictions(
 ) -> list[PredictResponse]:
     columns = []
     for network in networks:
-        images = [_indexed(data, i, network, limits) for i, data in enumerate(pictures)]
+        images = []
+        for index, data in enumerate(pictures):
+            try:
+                images.append(pixels(data, network, limits))
+            except HTTPException as error:
+                raise HTTPException(error.status_code, f"image {index}: {error.detail}") from error
         rows = network.probabilities(torch.cat(images), deadline=deadline)
         columns.append([_prediction(network, row) for row in rows])
     return [PredictResponse(predictions=list(row)) for row in zip(*columns, strict=True)]
@@ -255,7 +259,7 @@ def _predictions(
 
 def _prediction(network: ServedNetwork, row: Tensor) -> Prediction:
     best = int(row.argmax())
-    values = _rounded(row[None])[0]
+    (values,) = _rounded(row[None])
     return Prediction(
         network=network.title,
         label=network.card.class_names[best],
@@ -264,33 +268,22 @@ def _prediction(network: ServedNetwork, row: Tensor) -> Prediction:
     )
 
 
-def _indexed(data: bytes, index: int, network: ServedNetwork, limits: Limits) -> Tensor:
+def _parsed(kind: type[Body], body: bytes) -> Body:
+    """Read JSON; the refusal names the first problem, without what was sent."""
     try:
-        return pixels(data, network, limits)
-    except HTTPException as error:
-        raise HTTPException(error.status_code, f"image {index}: {error.detail}") from error
-
-
-def _check_picture(data: bytes, limits: Limits) -> None:
-    """Look at the header alone: is it a picture, and small enough to decode?"""
-    try:
-        with open_picture(data) as picture:
-            width, height = picture.size
-    except TooManyPixelsError as error:
-        raise HTTPException(413, f"the image {error}") from error
-    except DataError as error:
-        raise HTTPException(415, f"the image {error}") from error
-    if width * height > limits.pixels:
-        raise HTTPException(
-            413, f"an image has at most {limits.pixels:,} pixels, this one {width} x {height}"
-        )
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
+        raise HTTPException(422, f"the body is not as documented: {problem}") from error
 
 
 def _from_base64(text: str, owner: str) -> bytes:
     _, _, content = text.rpartition(",")  # a `data:` address ends its header with one
     try:
         return base64.b64decode(content, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise HTTPException(422, f"{owner}: not base64") from error
 
 
@@ -299,28 +292,20 @@ def _background(image: Tensor) -> Tensor:
     return rearrange(border.median(dim=-1).values, "1 c -> 1 c 1 1")
 
 
-def _colour(image: Tensor) -> list[float]:
-    values: list[float] = _background(image).flatten().tolist()
-    return values if len(values) == 3 else values * 3
+def _colour(image: Tensor) -> str:
+    """Return the background as CSS has it: `#` and two digits for red, green and blue."""
+    channels = _background(image).expand(1, 3, 1, 1).flatten().tolist()  # grey is three alike
+    return "#" + "".join(f"{round(255 * each):02x}" for each in channels)
 
 
 def _data_address(image: Tensor) -> str:
-    levels = (255 * image[0]).round().to(torch.uint8)
-    if len(levels) == 1:
-        picture = Image.fromarray(levels[0].numpy())
-    else:
-        picture = Image.fromarray(rearrange(levels, "c h w -> h w c").contiguous().numpy())
+    levels = (255 * image[0]).round().to(torch.uint8).permute(1, 2, 0)
+    if levels.shape[2] == 1:
+        levels = levels[..., 0]
     file = io.BytesIO()
-    picture.save(file, format="PNG")
+    Image.fromarray(levels.contiguous().numpy()).save(file, format="PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _rounded(rows: Tensor) -> list[list[float]]:
     return [[round(value, DECIMALS) for value in row] for row in rows.tolist()]
-
-
-def _problem(error: ValidationError) -> str:
-    """Return the first problem, without what was sent."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(str(each) for each in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]

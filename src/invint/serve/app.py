@@ -128,8 +128,8 @@ def _add_interface(
     model = answers.describe(networks, limits, angles)
 
     @app.get("/health", summary="Say that the server is there")
-    async def health() -> answers.HealthResponse:
-        return answers.HealthResponse(status="ok")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
 
     @app.get("/api/model", summary="Networks, classes and limits")
     async def about() -> answers.ModelResponse:

@@ -25,8 +25,6 @@ CIRCLE_SECONDS = 0.5  # that all angles together should take at most
 AGREEMENT = 1e-3  # between a folded network and the one in the file, of the largest logit
 SAMPLE_SIDE, SAMPLE_MARGIN = 160, 16  # as much margin as the digits have that networks learn from
 
-Pixels = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
 
 @dataclass(frozen=True)
 class ServedNetwork:
@@ -95,18 +93,13 @@ def _open_network(path: Path) -> ServedNetwork:
             f"{path}: images are made square, of an even side and 1 or 3 channels, but this "
             f"network takes {loaded.card.in_channels} x {height} x {width}"
         )
-    run = folded(file, loaded) if file.suffix == ".safetensors" else loaded
+    run = _folded(file, loaded) if file.suffix == ".safetensors" else loaded
     title = RunStore(path).recipe_name or loaded.card.title or path.stem
     return ServedNetwork(title, loaded.card, run)
 
 
-def folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
-    """Return a safetensors network in its inference form, or as read where the two disagree.
-
-    Args:
-        path: The file.
-        loaded: What `load_model` made of it.
-    """
+def _folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
+    """Return a safetensors network in its inference form, or as read where the two disagree."""
     network, card = load_network(path)
     fast = exportable(network.float(), card)
     images = example_images(card, 2)
@@ -123,24 +116,18 @@ def sample_images() -> dict[str, bytes]:
     from sklearn.datasets import load_digits  # takes a second to import
 
     digits = load_digits()
-    kinds = {label: digits.images[digits.target == label] for label in range(10)}
-    return {f"digit-{label}": _drawn(_typical(images)) for label, images in kinds.items()}
-
-
-def _typical(images: Pixels) -> Pixels:
-    """Return the image nearest to the mean of all."""
-    distances = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2))
-    typical: Pixels = images[distances.argmin()]
-    return typical
-
-
-def _drawn(image: Pixels) -> bytes:
     inner = SAMPLE_SIDE - 2 * SAMPLE_MARGIN
-    small = Image.fromarray((image * 255 / 16).round().astype(np.uint8))
-    large = Image.new("L", (SAMPLE_SIDE, SAMPLE_SIDE))
-    large.paste(
-        small.resize((inner, inner), Image.Resampling.BICUBIC), (SAMPLE_MARGIN, SAMPLE_MARGIN)
-    )
-    file = io.BytesIO()
-    large.save(file, format="PNG", optimize=True)
-    return file.getvalue()
+    samples = {}
+    for label in range(10):
+        images = digits.images[digits.target == label]
+        distances = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2))
+        typical = images[distances.argmin()]  # nearest to the mean of its kind
+        small = Image.fromarray((typical * 255 / 16).round().astype(np.uint8))
+        large = Image.new("L", (SAMPLE_SIDE, SAMPLE_SIDE))
+        large.paste(
+            small.resize((inner, inner), Image.Resampling.BICUBIC), (SAMPLE_MARGIN, SAMPLE_MARGIN)
+        )
+        file = io.BytesIO()
+        large.save(file, format="PNG", optimize=True)
+        samples[f"digit-{label}"] = file.getvalue()
+    return samples

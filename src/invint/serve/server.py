@@ -121,13 +121,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Limits) -> Any:
-    """Return uvicorn's server for the networks.
-
-    Args:
-        networks: What to try, the main one first.
-        address: Names and token.
-        limits: How much may be asked.
-    """
+    """Return uvicorn's server for the networks."""
     import uvicorn
 
     from invint.serve.app import create_app

@@ -80,13 +80,15 @@ def _sheet(
 ) -> "Figure":
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
-    lines = max((label.count("\n") + 1 for label in labels), default=0)
-    width = columns * (cell + GAP)
-    figure = new_figure(rows * (cell + GAP + lines * LINE) + 2 * LINE * bool(title), width)
-    figure.set_layout_engine("constrained", w_pad=GAP / 144, h_pad=GAP / 144, wspace=0, hspace=0)
-    if title:
-        figure.suptitle(_fitted(title, width, 10), x=0.02, ha="left", fontsize=10)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    below = GAP + LINE * max((label.count("\n") + 1 for label in labels), default=0)
+    above = GAP + 1.7 * LINE * bool(title)
+    width, height = columns * (cell + GAP) + GAP, above + rows * (cell + below)
+    figure = new_figure(height, width)
+    figure.set_layout_engine("none")  # which takes long for hundreds of pictures of one size
+    figure.text(GAP / width, 1 - GAP / height, _fitted(title, width, 10), va="top")
+    room = {"left": GAP / width, "right": 1 - GAP / width, "wspace": GAP / cell}
+    room |= {"bottom": below / height, "top": 1 - above / height, "hspace": below / cell}
+    panels = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=room).flat)
     for panel in panels:
         panel.set(xticks=[], yticks=[])
         panel.grid(visible=False)

@@ -52,8 +52,8 @@ class Turn:
         exact: Whether the turn permutes pixels: no interpolation has a share in the numbers.
         mean_drift: Mean over images of $\lVert f(Rx) - f(x) \rVert / \lVert f(x) \rVert$.
         max_drift: The same for the worst image; infinite where logits are not finite.
-        changed: Share of images whose label, the largest logit, is another than upright.
-        accuracy: Share of images with the right label, if labels were given.
+        changed: Fraction of images whose label, the largest logit, is another than upright.
+        accuracy: Fraction of images with the right label, if labels were given.
     """
 
     angle: float

@@ -180,7 +180,7 @@ def _angles(
                 section.miss(error)
         if turns:
             caption = (
-                f"Share of up to {IMAGES} test images with the right label as they are turned, "
+                f"Fraction of up to {IMAGES} test images with the right label as they are turned, "
                 "masked with the inscribed disc; one seed of each recipe, most training images. "
                 "Large dots: turns that permute pixels, without interpolation."
             )

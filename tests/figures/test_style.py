@@ -170,7 +170,7 @@ def test_recipes_differ_with_and_without_colours() -> None:
     assert gcd(len(COLOURS), len(MARKERS)) == 1
     assert len({each.marker for each in series[: len(MARKERS)]}) == len(MARKERS)
     assert (series[0].page_colour, series[1].page_colour) == ("currentColor", COLOURS[1])
-    looks = [series[1].look(), series[1].look(averaged=True), series[1].look(paper=True)]
+    looks = [series[1].look(), series[1].row(averaged=True).look(), series[1].look(paper=True)]
     assert len({str(look.get("linestyle")) for look in looks}) == 3
 
 

@@ -3,10 +3,9 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,38 +44,24 @@ def _show_log_ticks(axes: "Axes", unit: str = "") -> None:
     axes.set_yticks([], minor=True)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """One line of the figure of errors: places, means and deviations."""
+class _Curve(NamedTuple):
+    """One line of the figure of errors: its points are places, means and deviations."""
 
     own: Series
-    averaged: bool
     paper: bool
     points: Sequence[tuple[int, float, float | None]]
-
-    @property
-    def name(self) -> str:
-        return f"{self.own.name}, averaged" if self.averaged else self.own.name
-
-    @property
-    def key(self) -> str:
-        return self.own.key(averaged=self.averaged)
-
-    @property
-    def look(self) -> dict[str, Any]:
-        return self.own.look(averaged=self.averaged, paper=self.paper)
 
 
 @styled
 def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
     """Draw error against the number of training images, the paper's dashed."""
     alone = len(table.sizes) == 1
-    curves = [each for row in table.rows for each in _curves(row, table.sizes, series[row.recipe])]
+    curves = [each for row in table.rows for each in _curves(row, table.sizes, series)]
     caption = (
         "Mean test error over seeds; the band is one sample deviation either way. Both axes are "
         "logarithmic."
     )
-    entries = {curve.key: (curve.name, curve.look) for curve in curves if not curve.paper}
+    entries = {own.key: (own.name, own.look()) for own, paper, _ in curves if not paper}
     if any(curve.paper for curve in curves):
         caption += " Dashed with open marks: the paper's numbers."
         entries["paper"] = ("the paper's", Series("", "", 0).look(paper=True) | {"marker": ""})
@@ -97,30 +82,33 @@ def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
     return Drawing(slug("error", table.data), title, caption, figure)
 
 
-def _curves(row: Row, sizes: Sequence[int], own: Series) -> Iterator[_Curve]:
+def _curves(row: Row, sizes: Sequence[int], series: Mapping[str, Series]) -> Iterator[_Curve]:
     """Yield our curve, and the paper's where there is something to compare."""
+    own = series[row.recipe].row(averaged=row.averaged)
     cells = list(zip(sizes, row.cells, strict=True))
     ours = [(size, c.ours.mean, c.ours.deviation) for size, c in cells if c.ours is not None]
     paper = [(size, *c.paper) for size, c in cells if c.paper is not None]
     if ours:
-        yield _Curve(own, row.averaged, False, ours)
+        yield _Curve(own, False, ours)
     if ours and paper:
-        yield _Curve(own, row.averaged, True, paper)
+        yield _Curve(own, True, paper)
 
 
 def _draw_curve(axes: "Axes", curve: _Curve, shift: float, *, alone: bool) -> None:
     """Draw a line and a band; where there is one size alone, marks side by side with bars."""
+    own = curve.own
     sizes = shift * np.array([size for size, _, _ in curve.points])
     means = np.array([max(mean, 0.01) for _, mean, _ in curve.points])
     spread = np.array([deviation or 0.0 for _, _, deviation in curve.points])
     low, high = np.maximum(means - spread, means / 3), means + spread  # zero is off the axis
-    artists: list[Any] = [*axes.plot(sizes, means, **curve.look)]
-    colour = curve.own.colour
+    artists: list[Any] = [*axes.plot(sizes, means, **own.look(paper=curve.paper))]
     if alone:
-        artists.append(axes.vlines(sizes, low, high, colour, linewidth=1.2, zorder=1))
+        artists.append(axes.vlines(sizes, low, high, own.colour, linewidth=1.2, zorder=1))
     elif not curve.paper:
-        artists.append(axes.fill_between(sizes, low, high, color=colour, alpha=0.12, linewidth=0))
-    tie(artists, curve.key, *(["paper"] if curve.paper else []))
+        artists.append(
+            axes.fill_between(sizes, low, high, color=own.colour, alpha=0.12, linewidth=0)
+        )
+    tie(artists, own.key, *(["paper"] if curve.paper else []))
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
@@ -150,9 +138,9 @@ def difference_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | 
     for size, group in groupby(found, key=lambda line: line[0]):
         names.append(f"{size:,} images")
         for _, row, difference in group:
-            own = series[row.recipe]
-            _draw_interval(axes, difference, own, len(names), averaged=row.averaged)
-            names.append(shortened(f"{own.name}, averaged" if row.averaged else own.name, 24))
+            own = series[row.recipe].row(averaged=row.averaged)
+            _draw_interval(axes, difference, own, len(names))
+            names.append(shortened(own.name, 24))
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set_yticks(range(len(names)), names, fontsize=9.5)
     for name, label in zip(names, axes.get_yticklabels(), strict=True):
@@ -172,9 +160,7 @@ def difference_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | 
     return Drawing(slug("difference", table.data), title, caption, figure)
 
 
-def _draw_interval(
-    axes: "Axes", difference: Difference, own: Series, place: int, *, averaged: bool
-) -> None:
+def _draw_interval(axes: "Axes", difference: Difference, own: Series, place: int) -> None:
     mean, low, high = difference.mean, difference.low, difference.high
     axes.errorbar(
         mean,
@@ -183,7 +169,7 @@ def _draw_interval(
         alpha=1 if difference.verdict in (BETTER, WORSE) else 0.45,
         capsize=3,
         elinewidth=1.3,
-        **own.look(averaged=averaged),
+        **own.look(),
     )
 
 
@@ -226,12 +212,12 @@ def _mean_curve(runs: Sequence[RunRecord]) -> Pixels:
 @styled
 def _learning_drawing(runs: Sequence[RunRecord], curves: Mapping[Series, Pixels]) -> Drawing:
     figure = new_figure(200)
-    draw_legend(figure, {own.key(): (own.name, own.look()) for own in curves})
+    draw_legend(figure, {own.key: (own.name, own.look()) for own in curves})
     axes = figure.subplots()
     for own, (epochs, mean, low, high) in ((own, curve.T) for own, curve in curves.items()):
         band = axes.fill_between(epochs, low, high, color=own.colour, alpha=0.14, linewidth=0)
         line = axes.plot(epochs, mean, **own.look(), markevery=0.1, markersize=4)
-        tie([band, *line], own.key())
+        tie([band, *line], own.key)
     _show_log_ticks(axes)
     axes.set(xlabel="epoch", ylabel="cross-entropy")
     axes.locator_params(axis="x", integer=True)

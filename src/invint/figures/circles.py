@@ -43,12 +43,12 @@ def angle_drawing(
     floor = max(0.0, int((100 * lowest - 8) / 10) * 10.0)
     caption += f" The centre of the circle is at {floor:g} %." if floor else ""
     figure = new_figure(330)
-    draw_legend(figure, {series[r].key(): (series[r].name, series[r].look()) for r in turns})
+    draw_legend(figure, {series[r].key: (series[r].name, series[r].look()) for r in turns})
     axes: PolarAxes = figure.add_subplot(projection="polar")  # type: ignore[assignment]
     for recipe, circle in turns.items():
         look = series[recipe].look()
         percents = [(angle, 100 * accuracy, angle % 90 == 0) for angle, accuracy in circle]
-        tie(_draw_circle(axes, percents, look | {"markersize": 2.8}), series[recipe].key())
+        tie(_draw_circle(axes, percents, look | {"markersize": 2.8}), series[recipe].key)
     axes.set_ylim(floor, 100)
     _show_rings(axes, " %")
     title = f"Accuracy against angle, {data}"

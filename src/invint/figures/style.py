@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -201,11 +201,13 @@ class Series:
         recipe: Its name.
         name: What figures call it.
         index: Its place among the recipes.
+        averaged: Whether its answers are averaged over rotated copies of an image.
     """
 
     recipe: str
     name: str
     index: int
+    averaged: bool = False
 
     @property
     def colour(self) -> str:
@@ -222,18 +224,23 @@ class Series:
         """The marker, by which it is known where colours are not."""
         return MARKERS[self.index % len(MARKERS)]
 
-    def look(self, *, averaged: bool = False, paper: bool = False) -> dict[str, Any]:
+    @property
+    def key(self) -> str:
+        """What ties its curve to its name in a legend."""
+        return f"s{self.index}{'a' if self.averaged else ''}"
+
+    def row(self, *, averaged: bool) -> "Series":
+        """Return it as a row of a table has it: of averaged answers or of single ones."""
+        return replace(self, name=f"{self.name}, averaged", averaged=True) if averaged else self
+
+    def look(self, *, paper: bool = False) -> dict[str, Any]:
         """Return how `plot` draws it: averaged ones dotted, the paper's dashed, both hollow."""
         line: dict[str, Any] = {"color": self.colour, "marker": self.marker}
         if paper:
             line |= {"linestyle": (0, (4, 3)), "linewidth": 1.1}
-        elif averaged:
+        elif self.averaged:
             line |= {"linestyle": (0, (1, 1.5))}
-        return line | {"markerfacecolor": PAPER} if averaged or paper else line
-
-    def key(self, *, averaged: bool = False) -> str:
-        """Return what ties its curve to its name in a legend."""
-        return f"s{self.index}{'a' if averaged else ''}"
+        return line | {"markerfacecolor": PAPER} if self.averaged or paper else line
 
 
 def series_of(recipes: Sequence[str]) -> dict[str, Series]:

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from invint import Cyclic
-from invint.figures.style import BLUE, few_ticks, new_figure, save_figure, series_of, styled
+from invint.figures.style import BLUE, new_figure, save_figure, series_of, styled
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
 from invint.ops.steerable import Rings, default_rings, turned_basis
 from invint.testing import equivariance_error
@@ -163,7 +163,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panel.set_title("one layer" if depth == 1 else "five layers")
         panel.set_xlabel("relative error")
         panel.set_xlim(left=0)
-        panel.xaxis.set_major_locator(few_ticks(5))
+        panel.locator_params(axis="x", nbins=5)
         panel.xaxis.set_major_formatter("{x:g}")
         default = names.index("K = 2j, σ 0.6, outermost 0.4 (default)")
         panel.axhline(default, color=BLUE, alpha=0.15, linewidth=9)

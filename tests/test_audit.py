@@ -395,7 +395,7 @@ def test_the_polar_plot_is_drawn(tmp_path: Path, suffix: str) -> None:
 
 
 def test_drawing_says_what_it_needs() -> None:
-    with pytest.raises(ConfigError, match=r"Audit.draw: expected a .png, .* got 'audit.gif'"):
+    with pytest.raises(ConfigError, match=r"expected a .png, .* got 'audit.gif'"):
         an_audit(0, 0.5, 1).draw("audit.gif")
 
 
@@ -439,7 +439,7 @@ def test_thresholds_without_numbers_are_refused() -> None:
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"precision": torch.int8}, r"one of torch.float32, .*, got torch.int8"),
         ({"model": lambda x: x.sum()}, r"logits \(b, classes\) with b=4, got shape \(\)"),
-        ({"model": lambda x: x.numpy()}, "must return a tensor of logits, got ndarray"),
+        ({"model": lambda x: x.numpy()}, "must return a tensor of logits .*, got ndarray"),
         ({"model": lambda x: energy(x) / 0}, "logits of 4 of 4 upright images are not finite"),
     ],
 )

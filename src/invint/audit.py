@@ -1,4 +1,4 @@
-"""Images turned and mirrored, with what is done about their border."""
+"""How much the answers of a model change as images turn: measured, kept and told."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,30 +27,19 @@ BORDERS = {
 
 def turned(x: Tensor, angle: float, mirrored: bool, border: str) -> Tensor:
     """Return images mirrored if asked for, then turned counter-clockwise by degrees."""
-    return (_disc_masked if border == "disc" else _padded)(x, angle, mirrored)
-
-
-def _disc_masked(x: Tensor, angle: float, mirrored: bool) -> Tensor:
-    image = _turned(x, angle, mirrored)
-    return image * inscribed_disc(image)
-
-
-def _padded(x: Tensor, angle: float, mirrored: bool) -> Tensor:
-    height, width = x.shape[-2:]
-    diagonal = math.hypot(height, width) + 2  # interpolation reaches a pixel further
-    rows, columns = (math.ceil((diagonal - side) / 2) for side in (height, width))
-    return _turned(pad(x, (columns, columns, rows, rows)), angle, mirrored)
-
-
-def _turned(x: Tensor, angle: float, mirrored: bool) -> Tensor:
-    """Mirror, turn by less than 45° with interpolation if need be, then make quarter turns."""
-    quarters = round(angle / 90)
+    if border == "pad":
+        height, width = x.shape[-2:]
+        diagonal = math.hypot(height, width) + 2  # interpolation reaches a pixel further
+        rows, columns = (math.ceil((diagonal - side) / 2) for side in (height, width))
+        x = pad(x, (columns, columns, rows, rows))
+    quarters = round(angle / 90)  # exact, they permute pixels; the rest is interpolated
     rest = angle - 90 * quarters
     x = permute_grid(x, 0, mirrored)
     if rest:  # the pixels at the edge continue outwards: no dark rim around the disc
         wide = pad(x, (2, 2, 2, 2), mode="replicate")
         x = rotate(wide, math.radians(rest), mode="bicubic")[:, :, 2:-2, 2:-2]
-    return permute_grid(x, quarters, False)
+    x = permute_grid(x, quarters, False)
+    return x * inscribed_disc(x) if border == "disc" else x
 
 
 @dataclass(frozen=True)
@@ -63,8 +52,8 @@ class Turn:
         exact: Whether the turn permutes pixels: no interpolation has a share in the numbers.
         mean_drift: Mean over images of $\lVert f(Rx) - f(x) \rVert / \lVert f(x) \rVert$.
         max_drift: The same for the worst image; infinite where logits are not finite.
-        changed: Share of images whose label, the largest logit, is another than upright.
-        accuracy: Share of images with the right label, if labels were given.
+        changed: Fraction of images whose label, the largest logit, is another than upright.
+        accuracy: Fraction of images with the right label, if labels were given.
     """
 
     angle: float
@@ -83,45 +72,23 @@ class Turn:
     def __str__(self) -> str:
         return f"{self.angle:g}°, mirrored" if self.mirrored else f"{self.angle:g}°"
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Turn":
-        """Read what JSON holds of a turn: a drift of `None` is infinite."""
-        drifts = {key: values[key] for key in ("mean_drift", "max_drift")}
-        infinite = {key: math.inf for key, value in drifts.items() if value is None}
-        return cls(**values | infinite)
-
 
 HEAD = ("angle", "mirrored", "grid", "mean drift", "max drift", "changed", "accuracy")
 
 
-def table_lines(turns: Sequence[Turn], *, markdown: bool = False) -> list[str]:
+def _table_lines(turns: Sequence[Turn], *, markdown: bool) -> list[str]:
     """Return the lines of a table, without the accuracy where it is not known."""
-    columns = len(HEAD) - (turns[0].accuracy is None)
-    rows = [row[:columns] for row in [list(HEAD), *map(_cells, turns)]]
-    return _markdown(rows) if markdown else _aligned(rows)
-
-
-def _cells(turn: Turn) -> list[str]:
-    accuracy = "" if turn.accuracy is None else f"{turn.accuracy:.1%}"
-    return [
-        f"{turn.angle:g}°",
-        "yes" if turn.mirrored else "no",
-        "exact" if turn.exact else "-",
-        f"{turn.mean_drift:.1e}",
-        f"{turn.max_drift:.1e}",
-        f"{turn.changed:.1%}",
-        accuracy,
-    ]
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
+    rows = [HEAD if turns[0].accuracy is not None else HEAD[:-1]]
+    for turn in turns:
+        mirrored, exact = "yes" if turn.mirrored else "no", "exact" if turn.exact else "-"
+        drifts = f"{turn.mean_drift:.1e}", f"{turn.max_drift:.1e}"
+        known = () if turn.accuracy is None else (f"{turn.accuracy:.1%}",)
+        rows.append((f"{turn.angle:g}°", mirrored, exact, *drifts, f"{turn.changed:.1%}", *known))
+    if markdown:
+        head, *body = (f"| {' | '.join(row)} |" for row in rows)
+        return [head, f"|{' ---: |' * len(rows[0])}", *body]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.rjust, row, widths)) for row in rows]
-
-
-def _markdown(rows: list[list[str]]) -> list[str]:
-    head, *body = (f"| {' | '.join(row)} |" for row in rows)
-    return [head, f"|{' ---: |' * len(rows[0])}", *body]
 
 
 FORMAT = 1  # of the JSON files
@@ -199,36 +166,30 @@ class Audit:
         )
         return all(kept)
 
-    def exit_status(
-        self,
-        *,
-        max_drift: float | None = None,
-        exact_drift: float | None = 1e-3,
-        min_accuracy: float | None = None,
-    ) -> int:
-        """Return 0 if the audit passes and 1 if not, as `sys.exit` in a CI wants it."""
-        return int(
-            not self.passes(max_drift=max_drift, exact_drift=exact_drift, min_accuracy=min_accuracy)
-        )
+    def exit_status(self, **thresholds: float | None) -> int:
+        """Return 0 if the audit passes and 1 if not, as `sys.exit` in a CI wants it.
+
+        Thresholds are those of `passes`.
+        """
+        return int(not self.passes(**thresholds))
 
     def table(self, *, markdown: bool = False) -> str:
         """Return everything as aligned text, or as Markdown."""
         height, width = self.size
-        about = (
+        lines = [
             f"{self.name}: {self.images} images of {height} x {width} pixels, {self.precision}",
             f"border {self.border}: {BORDERS[self.border]}",
-        )
-        table = table_lines(self.turns, markdown=markdown)
-        return "\n".join([*about, "", *table, "", *self._summary()])
-
-    def _summary(self) -> list[str]:
-        lines = [f"worst drift {self.worst_drift:.2g} at {self.worst}"]
+            "",
+            *_table_lines(self.turns, markdown=markdown),
+            "",
+            f"worst drift {self.worst_drift:.2g} at {self.worst}",
+        ]
         if any(turn.exact and not turn.upright for turn in self.turns):
             lines.append(f"worst drift where pixels are permuted {self.worst_exact_drift:.2g}")
         if self.turns[0].accuracy is not None:
             turn = min(self.turns, key=lambda turn: turn.accuracy or 0.0)
             lines.append(f"worst accuracy {self.worst_accuracy:.1%} at {turn}")
-        return lines
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; an infinite drift becomes `None`."""
@@ -250,8 +211,12 @@ class Audit:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             if values.pop("format") != FORMAT:
                 raise ConfigError(f"{path}: not an audit of format {FORMAT}; audit again")
-            turns = tuple(Turn.from_dict(turn) for turn in values.pop("turns"))
-            return cls(**values | {"size": tuple(values["size"]), "turns": turns})
+            drifts = ("mean_drift", "max_drift")  # JSON has no infinity
+            turns = [
+                Turn(**turn | {key: math.inf for key in drifts if turn[key] is None})
+                for turn in values.pop("turns")
+            ]
+            return cls(**values | {"size": tuple(values["size"]), "turns": tuple(turns)})
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error})") from error
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
@@ -262,8 +227,6 @@ class Audit:
 
         Dots mark the turns that permute pixels.
         """
-        if Path(path).suffix not in (".png", ".svg", ".pdf"):
-            raise ConfigError(f"Audit.draw: expected a .png, .svg or .pdf file, got {str(path)!r}")
         from invint.figures.circles import draw_audit  # knows audits, and brings matplotlib
 
         draw_audit(self, Path(path))
@@ -273,8 +236,7 @@ Model = Callable[[Tensor], Tensor] | str | os.PathLike[str]
 FULL, HALF = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True)
-class Subject:
+class _Subject(NamedTuple):
     """A model ready to run: it moves and converts its batch itself."""
 
     name: str
@@ -282,7 +244,7 @@ class Subject:
     run: Callable[[Tensor], Any]
 
 
-def make_subject(model: Model, images: Tensor, precision: torch.dtype | None) -> Subject:
+def _subject(model: Model, images: Tensor, precision: torch.dtype | None) -> _Subject:
     """Return what runs a model on such images, in its own precision or another."""
     if precision is not None and precision not in FULL + HALF:
         names = ", ".join(str(dtype) for dtype in FULL + HALF)
@@ -304,11 +266,13 @@ def make_subject(model: Model, images: Tensor, precision: torch.dtype | None) ->
         with torch.no_grad(), torch.autocast(device.type, dtype=precision, enabled=half):
             return function(batch.to(device, dtype))
 
-    in_words = f"{_name(precision)} autocast" if half else _name(dtype)
-    return Subject(_title(model), in_words, run)
+    own_name = getattr(model, "name", None)
+    named = getattr(model, "__name__", type(model).__name__)
+    name = own_name if isinstance(own_name, str) else named
+    return _Subject(name, f"{_name(precision)} autocast" if half else _name(dtype), run)
 
 
-def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
+def _onnx_subject(path: Path, precision: torch.dtype | None) -> _Subject:
     if not path.is_file():
         raise ConfigError(f"audit_model: there is no file {str(path)!r}")
     runtime = require_extra("onnxruntime", f"audit_model: {path.name}", "onnx")
@@ -338,7 +302,7 @@ def _onnx_subject(path: Path, precision: torch.dtype | None) -> Subject:
             parts.append(torch.from_numpy(logits)[: len(part)])
         return torch.cat(parts)
 
-    return Subject(path.name, f"{_name(dtype)} in onnxruntime", run)
+    return _Subject(path.name, f"{_name(dtype)} in onnxruntime", run)
 
 
 def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
@@ -352,12 +316,6 @@ def _check_entry(shape: list[Any], batch: Tensor, path: Path) -> None:
             f"audit_model: {path} takes {wanted}, got {got}; "
             "border='pad' makes images larger, border='disc' does not"
         )
-
-
-def _title(model: Callable[[Tensor], Tensor]) -> str:
-    """Return the name a model gives itself, else that of its function or class."""
-    name = getattr(model, "name", None)
-    return name if isinstance(name, str) else getattr(model, "__name__", type(model).__name__)
 
 
 def _name(dtype: torch.dtype | None) -> str:
@@ -401,7 +359,7 @@ def audit_model(
     circle = _check_angles(angles)
     _check_images(images, labels, border, batch_size)
     upright = images if images.dtype in FULL else images.float()
-    subject = make_subject(model, upright, precision)
+    subject = _subject(model, upright, precision)
 
     def logits(angle: float, mirrored: bool) -> Tensor:
         """Return the logits of all images, turned."""
@@ -471,13 +429,12 @@ def _check_images(images: Tensor, labels: Tensor | None, border: str, batch_size
 
 
 def _check_logits(logits: Any, batch: int) -> None:
-    if not isinstance(logits, Tensor):
-        kind = type(logits).__name__
-        raise ShapeError(f"audit_model: the model must return a tensor of logits, got {kind}")
-    if logits.ndim != 2 or len(logits) != batch:
+    shape = tuple(logits.shape) if isinstance(logits, Tensor) else None
+    if shape is None or len(shape) != 2 or shape[0] != batch:
+        got = type(logits).__name__ if shape is None else f"shape {shape}"
         raise ShapeError(
-            f"audit_model: the model must return logits (b, classes) with b={batch}, "
-            f"got shape {tuple(logits.shape)}"
+            f"audit_model: the model must return a tensor of logits (b, classes) with b={batch}, "
+            f"got {got}"
         )
 
 

@@ -58,7 +58,7 @@ def test_rings_are_the_exponents_at_the_start() -> None:
     now = Monomials(((0, 1),), ((0, 0),), ((1.0, 0.5),))
     axes = Figure().subplots()
     draw_monomials(axes, now, start=Monomials(((0, 1),), ((0, 0),), ((0.25, 0.25),)), names=["7"])
-    assert [filled for *_, filled in marks(axes)] == [False, False, True, True]
+    assert [filled for *_, filled in marks(axes)] == [False, True, False, True]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["7"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 from support.written_runs import tiny_dataset, write_run
@@ -15,14 +16,13 @@ from invint.errors import ShapeError
 from invint.figures.sheets import (
     CELL,
     GAP,
-    LINE,
     Hard,
     contact_sheet,
     displayable,
     filter_drawing,
     hardest_drawing,
 )
-from invint.figures.style import Series, save_figure
+from invint.figures.style import GREY, Series, save_figure
 from invint.groups import Cyclic, Dihedral
 from invint.study.records import read_run
 
@@ -30,40 +30,47 @@ OWN = Series("digits/pooling", "pooling", 1)
 
 
 def shown(figure: Figure) -> list[np.ndarray]:
-    return [np.asarray(each.get_array()) for each in figure.axes[0].images]
+    return [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
 
 
 def texts(figure: Figure) -> list[str]:
-    return [each.get_text() for each in figure.axes[0].texts]
+    return [axes.get_xlabel() for axes in figure.axes]
 
 
 def test_images_stand_in_rows_in_their_order() -> None:
     levels = torch.tensor([0, 50, 100, 150, 200], dtype=torch.uint8)
     images = levels[:, None, None, None].expand(5, 1, 4, 4)
     figure = contact_sheet(images, list("abcde"), columns=3)
-    drawn = figure.axes[0].images
-    for index, (each, level) in enumerate(zip(drawn, levels.tolist(), strict=True)):
-        assert (np.asarray(each.get_array()) == level).all()
-        row, column = divmod(index, 3)
-        left, top = GAP + column * (CELL + GAP), GAP + row * (CELL + GAP + LINE)
-        assert each.get_extent() == pytest.approx((left, left + CELL, top + CELL, top))
+    assert [int(each.max()) for each in shown(figure)] == levels.tolist()
+    assert all((each == each.max()).all() for each in shown(figure))
     assert texts(figure) == [*"abcde", ""]
+    figure.draw_without_rendering()
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    for index, box in enumerate(boxes):
+        row, column = divmod(index, 3)
+        assert box.x0 == pytest.approx(boxes[column].x0)
+        assert box.y0 == pytest.approx(boxes[3 * row].y0)
+        assert box.width == pytest.approx(box.height)
+    assert boxes[0].x1 < boxes[1].x0
+    assert boxes[1].x1 < boxes[2].x0
+    assert boxes[3].y1 < boxes[0].y0
 
 
 def test_a_file_shows_pixels_as_they_are(tmp_path: Path) -> None:
     images = torch.tensor([[[[0, 255], [255, 0]]], [[[90, 90], [90, 90]]]], dtype=torch.uint8)
-    save_figure(contact_sheet(images, ["a", "b"]), tmp_path / "new" / "sheet.png")
+    figure = contact_sheet(images, ["a", "b"])
+    save_figure(figure, tmp_path / "new" / "sheet.png")
     with Image.open(tmp_path / "new" / "sheet.png") as picture:
         assert picture.format == "PNG"
         pixels = np.asarray(picture.convert("L"))
-    scale = 150 / 72
-    first, second = GAP + CELL / 2, GAP + CELL + GAP + CELL / 2
-    quarter = CELL / 4
-    for x, y, level in (
-        *((first - quarter, first - quarter, 0), (first + quarter, first - quarter, 255)),
-        *((first - quarter, first + quarter, 255), (second, first, 90)),
+    for index, x, y, level in (
+        *((0, 0.25, 0.75, 0), (0, 0.75, 0.75, 255), (0, 0.25, 0.25, 255), (0, 0.75, 0.25, 0)),
+        *((1, 0.25, 0.75, 90), (1, 0.75, 0.25, 90)),
     ):
-        assert pixels[round(y * scale), round(x * scale)] == level
+        box = figure.axes[index].get_position()
+        row = (1 - box.y0 - y * box.height) * pixels.shape[0]
+        column = (box.x0 + x * box.width) * pixels.shape[1]
+        assert pixels[int(row), int(column)] == level
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.float32])
@@ -85,16 +92,21 @@ def test_colours_are_red_green_blue() -> None:
 
 def test_a_picture_that_is_not_square_keeps_its_shape_on_grey() -> None:
     figure = contact_sheet(torch.zeros(1, 1, 96, 192, dtype=torch.uint8), ["x"])
-    grey, picture = (each.get_extent() for each in figure.axes[0].images)
-    assert grey[1] - grey[0] == grey[2] - grey[3] == pytest.approx(CELL)
-    assert picture[1] - picture[0] == pytest.approx(CELL)
-    assert picture[2] - picture[3] == pytest.approx(CELL / 2)
+    (axes,) = figure.axes
+    (picture,) = axes.images
+    assert tuple(picture.get_extent()) == (-96, 96, -48, 48)
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-96, 96), (-96, 96))
+    assert to_hex(axes.get_facecolor(), keep_alpha=True) == GREY + "40"
+    figure.draw_without_rendering()
+    box = axes.get_window_extent()
+    assert box.width == pytest.approx(box.height)
+    assert box.width == pytest.approx(CELL / 72 * figure.dpi)
 
 
 def test_labels_are_written_and_long_ones_shortened(tmp_path: Path) -> None:
     images = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
     figure = contact_sheet(images, ["a class with a very long name\nand a second line"])
-    first, second, _ = texts(figure)
+    first, second = texts(figure)[0].split("\n")
     assert first.startswith("a class")
     assert (first[-1], second[-1]) == ("…", "…")
     save_figure(figure, tmp_path / "a.png")
@@ -134,10 +146,10 @@ def test_hard_images_are_named_by_both_classes() -> None:
     hard = [Hard(3, 3, 4, 2, 4), Hard(5, 5, None, 0, 4)]
     names = [str(label) for label in range(10)]
     drawing = hardest_drawing(hard, tiny_dataset().test.images, names, "digits")
-    assert texts(drawing.figure)[:4] == ["3 → 4", "2 of 4", "5", "0 of 4"]
+    assert texts(drawing.figure) == ["3 → 4\n2 of 4", "5\n0 of 4"]
     names[3] = "a long name"
     drawing = hardest_drawing(hard, tiny_dataset().test.images, names, "digits")
-    assert texts(drawing.figure)[:6] == ["a long name", "→ 4", "2 of 4", "5", "", "0 of 4"]
+    assert texts(drawing.figure) == ["a long name\n→ 4\n2 of 4", "5\n\n0 of 4"]
     assert (shown(drawing.figure)[1] == displayable(tiny_dataset().test.images)[5]).all()
 
 
@@ -146,7 +158,7 @@ def test_filters_are_drawn_with_their_angles(tmp_path: Path, group: Cyclic | Dih
     run = read_run(write_run(tmp_path))
     filters = torch.randn(group.order, 5, 5)
     drawing = filter_drawing(group, filters, run, OWN)
-    labels = texts(drawing.figure)[:-1]
+    labels = texts(drawing.figure)
     assert len(labels) == group.order
     assert labels[1] == f"{360 / group.n:g}°"
     assert sum("⇅" in label for label in labels) == (group.order // 2 if group.has_flips else 0)

@@ -1,11 +1,11 @@
 """Charts of what runs measured: errors, differences, learning, confusions, calibration."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,8 @@ from invint.figures.style import (
     Series,
     blend,
     draw_legend,
-    few_ticks,
-    legend_height,
     log_ticks,
     new_figure,
-    plain,
     shortened,
     slug,
     styled,
@@ -36,7 +33,6 @@ from invint.study.statistics import BETTER, WORSE, Difference
 from invint.study.tables import Row, Table, signed
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 
@@ -44,87 +40,75 @@ def _show_log_ticks(axes: "Axes", unit: str = "") -> None:
     """Number the vertical, logarithmic axis as one would write the numbers."""
     axes.set_yscale("log")
     ticks = log_ticks(*axes.get_ylim())
-    axes.set_yticks(ticks, [plain(tick) + unit for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick:,.6g}{unit}" for tick in ticks])
     axes.set_yticks([], minor=True)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """One line of the figure of errors: places, errors and deviations."""
+class _Curve(NamedTuple):
+    """One line of the figure of errors: its points are places, means and deviations."""
 
     own: Series
+    paper: bool
     points: Sequence[tuple[int, float, float | None]]
-    averaged: bool = False
-    paper: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the legend calls it."""
-        return f"{self.own.name}, averaged" if self.averaged else self.own.name
-
-    @property
-    def look(self) -> dict[str, Any]:
-        """How it is drawn."""
-        return self.own.look(averaged=self.averaged, paper=self.paper)
 
 
 @styled
 def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
     """Draw error against the number of training images, the paper's dashed."""
-    curves = [curve for row in table.rows for curve in _curves(row, table.sizes, series)]
+    alone = len(table.sizes) == 1
+    curves = [each for row in table.rows for each in _curves(row, table.sizes, series)]
     caption = (
         "Mean test error over seeds; the band is one sample deviation either way. Both axes are "
         "logarithmic."
     )
-    own = [curve for curve in curves if not curve.paper]
-    entries = {curve.own.key(averaged=curve.averaged): (curve.name, curve.look) for curve in own}
-    if len(own) < len(curves):
+    entries = {own.key: (own.name, own.look()) for own, paper, _ in curves if not paper}
+    if any(curve.paper for curve in curves):
         caption += " Dashed with open marks: the paper's numbers."
         entries["paper"] = ("the paper's", Series("", "", 0).look(paper=True) | {"marker": ""})
-    figure = new_figure(250 + legend_height([name for name, _ in entries.values()]))
-    axes = figure.subplots()
+    figure = new_figure(250)
     draw_legend(figure, entries)
+    axes = figure.subplots()
     for place, curve in enumerate(curves):
-        _draw_curve(axes, curve, place - (len(curves) - 1) / 2, alone=len(table.sizes) == 1)
+        shift = 1.04 ** (place - (len(curves) - 1) / 2) if alone else 1.0
+        _draw_curve(axes, curve, shift, alone=alone)
     _show_log_ticks(axes, " %")
     axes.set(xscale="log", xlabel="training images", ylabel="test error")
     sizes = _apart(table.sizes)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.set_xticks([], minor=True)
-    if len(table.sizes) == 1:
+    if alone:
         axes.set_xlim(table.sizes[0] / 2, table.sizes[0] * 2)
     title = f"Error against training images, {table.data}"
     return Drawing(slug("error", table.data), title, caption, figure)
 
 
 def _curves(row: Row, sizes: Sequence[int], series: Mapping[str, Series]) -> Iterator[_Curve]:
+    """Yield our curve, and the paper's where there is something to compare."""
+    own = series[row.recipe].row(averaged=row.averaged)
     cells = list(zip(sizes, row.cells, strict=True))
     ours = [(size, c.ours.mean, c.ours.deviation) for size, c in cells if c.ours is not None]
     paper = [(size, *c.paper) for size, c in cells if c.paper is not None]
     if ours:
-        yield _Curve(series[row.recipe], ours, row.averaged)
+        yield _Curve(own, False, ours)
     if ours and paper:
-        yield _Curve(series[row.recipe], paper, row.averaged, paper=True)
+        yield _Curve(own, True, paper)
 
 
 def _draw_curve(axes: "Axes", curve: _Curve, shift: float, *, alone: bool) -> None:
     """Draw a line and a band; where there is one size alone, marks side by side with bars."""
-    sizes = np.array([size for size, _, _ in curve.points], float)
+    own = curve.own
+    sizes = shift * np.array([size for size, _, _ in curve.points])
     means = np.array([max(mean, 0.01) for _, mean, _ in curve.points])
     spread = np.array([deviation or 0.0 for _, _, deviation in curve.points])
     low, high = np.maximum(means - spread, means / 3), means + spread  # zero is off the axis
-    artists: list[Artist] = []
+    artists: list[Any] = [*axes.plot(sizes, means, **own.look(paper=curve.paper))]
     if alone:
-        sizes = sizes * 1.04**shift
-        artists.append(axes.vlines(sizes, low, high, curve.own.colour, linewidth=1.2))
+        artists.append(axes.vlines(sizes, low, high, own.colour, linewidth=1.2, zorder=1))
     elif not curve.paper:
-        band = axes.fill_between(sizes, low, high, color=curve.own.colour, alpha=0.12, linewidth=0)
-        artists.append(band)
-    tie(
-        [*artists, *axes.plot(sizes, means, **curve.look)],
-        curve.own.key(averaged=curve.averaged),
-        *(["paper"] if curve.paper else []),
-    )
+        artists.append(
+            axes.fill_between(sizes, low, high, color=own.colour, alpha=0.12, linewidth=0)
+        )
+    tie(artists, own.key, *(["paper"] if curve.paper else []))
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
@@ -144,25 +128,24 @@ def difference_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | 
         (size, row, row.cells[column].difference)
         for column, size in enumerate(table.sizes)
         for row in table.rows
-        if row.cells[column].difference is not None
     ]
-    if not lines:
+    found = [(size, row, difference) for size, row, difference in lines if difference is not None]
+    if not found:
         return None
     names: list[str] = []
-    figure = new_figure(48 + 15 * (len(lines) + len({size for size, _, _ in lines})))
+    figure = new_figure(48 + 15 * (len(found) + len({size for size, _, _ in found})))
     axes = figure.subplots()
-    for size, group in groupby(lines, key=lambda line: line[0]):
+    for size, group in groupby(found, key=lambda line: line[0]):
         names.append(f"{size:,} images")
         for _, row, difference in group:
-            own = series[row.recipe]
-            if difference is not None:
-                _draw_interval(axes, difference, own, len(names), averaged=row.averaged)
-            names.append(shortened(f"{own.name}, averaged" if row.averaged else own.name, 24))
+            own = series[row.recipe].row(averaged=row.averaged)
+            _draw_interval(axes, difference, own, len(names))
+            names.append(shortened(own.name, 24))
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set_yticks(range(len(names)), names, fontsize=9.5)
     for name, label in zip(names, axes.get_yticklabels(), strict=True):
         label.set_fontweight("bold" if name.endswith(" images") else "normal")
-    axes.set(ylim=(len(names) - 0.4, -0.6), xlim=_reach([each for _, _, each in lines if each]))
+    axes.set(ylim=(len(names) - 0.4, -0.6), xlim=_reach([each for _, _, each in found]))
     axes.xaxis.set_major_formatter(lambda value, _: signed(value, "g") if value else "0")
     axes.set_xlabel("percentage points")
     axes.grid(visible=False, axis="y")
@@ -177,19 +160,16 @@ def difference_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | 
     return Drawing(slug("difference", table.data), title, caption, figure)
 
 
-def _draw_interval(
-    axes: "Axes", difference: Difference, own: Series, place: int, *, averaged: bool
-) -> None:
+def _draw_interval(axes: "Axes", difference: Difference, own: Series, place: int) -> None:
     mean, low, high = difference.mean, difference.low, difference.high
-    sure = difference.verdict in (BETTER, WORSE)
     axes.errorbar(
         mean,
         place,
         xerr=None if low is None or high is None else [[mean - low], [high - mean]],
-        alpha=1 if sure else 0.45,
+        alpha=1 if difference.verdict in (BETTER, WORSE) else 0.45,
         capsize=3,
         elinewidth=1.3,
-        **own.look(averaged=averaged),
+        **own.look(),
     )
 
 
@@ -215,41 +195,39 @@ def learning_drawings(runs: Sequence[RunRecord], series: Mapping[str, Series]) -
 
 
 def _mean_curve(runs: Sequence[RunRecord]) -> Pixels:
-    """Return rows of epoch, mean, smallest and largest cross-entropy over seeds."""
-    values: dict[float, list[float]] = {}
+    """Return at most 150 rows of epoch, mean, smallest and largest cross-entropy over seeds."""
+    values: dict[float, list[float]] = defaultdict(list)
     for run in runs:
         for line in run.curve:
             value = line.get("cross_entropy")
             if value is not None and math.isfinite(value):
-                values.setdefault(line["epoch"], []).append(max(value, 1e-5))
+                values[line["epoch"]].append(max(value, 1e-5))
     rows = [
         (epoch, fmean(seeds), min(seeds), max(seeds)) for epoch, seeds in sorted(values.items())
     ]
-    step = -(-len(rows) // 150) or 1
-    last = len(rows) - 1
-    return np.array([row for place, row in enumerate(rows) if place % step == 0 or place == last])
+    shown = np.linspace(0, len(rows) - 1, min(150, len(rows))).round()
+    return np.array([rows[int(place)] for place in shown])
 
 
 @styled
 def _learning_drawing(runs: Sequence[RunRecord], curves: Mapping[Series, Pixels]) -> Drawing:
-    figure = new_figure(200 + legend_height([own.name for own in curves]))
+    figure = new_figure(200)
+    draw_legend(figure, {own.key: (own.name, own.look()) for own in curves})
     axes = figure.subplots()
-    draw_legend(figure, {own.key(): (own.name, own.look()) for own in curves})
     for own, (epochs, mean, low, high) in ((own, curve.T) for own, curve in curves.items()):
         band = axes.fill_between(epochs, low, high, color=own.colour, alpha=0.14, linewidth=0)
         line = axes.plot(epochs, mean, **own.look(), markevery=0.1, markersize=4)
-        tie([band, *line], own.key())
+        tie([band, *line], own.key)
     _show_log_ticks(axes)
     axes.set(xlabel="epoch", ylabel="cross-entropy")
-    axes.xaxis.set_major_locator(few_ticks(6))
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.locator_params(axis="x", integer=True)
     axes.margins(x=0.02)
-    epochs = sorted({event["epoch"] for run in runs for event in run.selections})
-    for epoch in epochs:
+    selections = sorted({event["epoch"] for run in runs for event in run.selections})
+    for epoch in selections:
         axes.axvline(epoch, color=SOFT, linewidth=0.9, linestyle=(0, (2, 2)))
-    if epochs:  # one word for all lines, which may be close to each other
+    if selections:  # one word for all lines, which may be close to each other
         at_top: Any = axes.get_xaxis_transform()
-        place, beside = (epochs[-1], 0.98), (3, 0)
+        place, beside = (selections[-1], 0.98), (3, 0)
         axes.annotate("selection", place, beside, at_top, "offset points", va="top", fontsize=9)
     data, size = runs[0].data, runs[0].size
     title = f"Learning from {size:,} images, {data}"
@@ -270,10 +248,9 @@ def confusion_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
     classes = len(counts)
     names = [each.name for each in runs[0].per_class] or [str(k) for k in range(classes)]
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    opacity = np.minimum(0.9, 1.9 * shares**0.6)
-    np.fill_diagonal(opacity, 0.10 + 0.55 * shares.diagonal())
-    cells = blend(VERMILLION, np.where(counts, opacity, 0.0))
-    cells[np.eye(classes, dtype=bool)] = blend(BLUE, np.diagonal(opacity * (counts > 0)))
+    right = np.eye(classes, dtype=bool)
+    opacity = np.where(right, 0.10 + 0.55 * shares, np.minimum(0.9, 1.9 * shares**0.6))
+    cells = np.where(right[..., None], blend(BLUE, opacity), blend(VERMILLION, opacity))
     cells[counts == 0] = blend(GREY, 0.09)
     figure = new_figure(WIDTH - 25)  # cells are square
     axes = figure.subplots()
@@ -281,8 +258,9 @@ def confusion_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
     _name_classes(axes, [shortened(name, 13) for name in names], 1 - shares.diagonal())
     if classes <= 12:
         for (i, j), count in np.ndenumerate(counts):
+            short = str(count) if count < 10000 else f"{count / 1000:.0f}k"
             if count:
-                axes.text(j, i, short_count(int(count)), ha="center", va="center", fontsize=9.5)
+                axes.text(j, i, short, ha="center", va="center", fontsize=9.5)
     title = f"Confusions of {own.name}, {runs[0].size:,} images"
     caption = (
         f"Test images by true class (rows) and label (columns), summed over {_seeds(matrices)}. "
@@ -296,31 +274,26 @@ def _name_classes(axes: "Axes", names: Sequence[str], errors: Pixels) -> None:
     """Write classes on the left and above, and their errors on the right."""
     classes, upright = len(names), max(map(len, names)) <= 3
     size = 9.5 if classes <= 24 else 9.5 * 24 / classes
-    axes.tick_params(length=0, labelsize=size)
+    axes.tick_params(labelsize=size)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set_xticks(range(classes), names, rotation=0 if upright else 90)
     axes.set_yticks(range(classes), names)
     axes.set(xlabel="label", ylabel="true class")
     axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
+    axes.set_frame_on(False)
     if classes <= 30:  # gaps between cells, in the colour of the page
         edges = np.arange(0.5, classes - 1)
         axes.hlines(edges, -0.5, classes - 0.5, color=PAPER, linewidth=1.5)
         axes.vlines(edges, -0.5, classes - 0.5, color=PAPER, linewidth=1.5)
     right = axes.secondary_yaxis("right")
     right.set_yticks(range(classes), [f"{error:.1%}" for error in errors])
-    right.tick_params(length=0, labelsize=size * 0.95, labelcolor=SOFT)
+    right.tick_params(labelsize=size * 0.95, labelcolor=SOFT)
     right.spines["right"].set_visible(False)
 
 
 def _seeds(runs: Sequence[object]) -> str:
     return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
-
-
-def short_count(count: int) -> str:
-    """Return a count in at most four characters or so."""
-    return str(count) if count < 10000 else f"{count / 1000:.0f}k"
 
 
 def merged_bins(runs: Sequence[RunRecord]) -> tuple[Bin, ...]:
@@ -354,7 +327,7 @@ def calibration_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | Non
     upper.set_title(f"ECE {fmean(errors):.2%}", loc="right")
     lower.bar(places, [each.count for each in bins], 0.86 * step, color=GREY, alpha=0.7)
     lower.set(xlabel="confidence", ylabel="images")
-    lower.yaxis.set_major_locator(few_ticks(2))
+    lower.locator_params(axis="y", nbins=2)
     lower.yaxis.set_major_formatter("{x:,.0f}")
     figure.align_ylabels()
     title = f"Calibration of {own.name}, {runs[0].size:,} images"

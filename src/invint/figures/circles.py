@@ -1,9 +1,11 @@
 """Drawings around the circle: what becomes of the answers as images turn."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from invint.figures.style import (
     BLUE,
@@ -13,8 +15,6 @@ from invint.figures.style import (
     Drawing,
     Series,
     draw_legend,
-    few_ticks,
-    legend_height,
     new_figure,
     save_figure,
     slug,
@@ -24,6 +24,7 @@ from invint.figures.style import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.projections.polar import PolarAxes
 
     from invint.audit import Audit, Turn
@@ -41,34 +42,46 @@ def angle_drawing(
     lowest = min(accuracy for circle in turns.values() for _, accuracy in circle)
     floor = max(0.0, int((100 * lowest - 8) / 10) * 10.0)
     caption += f" The centre of the circle is at {floor:g} %." if floor else ""
-    figure = new_figure(330 + legend_height([series[recipe].name for recipe in turns]))
+    figure = new_figure(330)
+    draw_legend(figure, {series[r].key: (series[r].name, series[r].look()) for r in turns})
     axes: PolarAxes = figure.add_subplot(projection="polar")  # type: ignore[assignment]
-    draw_legend(figure, {series[r].key(): (series[r].name, series[r].look()) for r in turns})
     for recipe, circle in turns.items():
-        own = series[recipe]
-        closed = [*circle, circle[0]]
-        angles = [math.radians(angle) for angle, _ in closed]
-        marks = own.look() | {"linestyle": "", "markersize": 6.5}
-        exact = [(math.radians(a), 100 * value) for a, value in circle if a % 90 == 0]
-        line = axes.plot(angles, [100 * value for _, value in closed], **own.look(), markersize=2.8)
-        tie([*line, *axes.plot(*zip(*exact, strict=True), **marks)], own.key())
+        look = series[recipe].look()
+        percents = [(angle, 100 * accuracy, angle % 90 == 0) for angle, accuracy in circle]
+        tie(_draw_circle(axes, percents, look | {"markersize": 2.8}), series[recipe].key)
     axes.set_ylim(floor, 100)
-    axes.spines["polar"].set_edgecolor(FAINT)
     _show_rings(axes, " %")
     title = f"Accuracy against angle, {data}"
     return Drawing(slug("angles", data), title, caption, figure)
 
 
+def _draw_circle(
+    axes: "PolarAxes", points: Iterable[tuple[float, float, bool]], look: Mapping[str, Any]
+) -> "list[Line2D]":
+    """Draw a closed curve of values by degrees; exact ones have larger marks."""
+    places = [
+        (math.radians(angle), value if value < math.inf else math.nan, exact)
+        for angle, value, exact in points
+    ]
+    angles, values, _ = zip(*places, places[0], strict=True)
+    exact = [(angle, value) for angle, value, exact in places if exact]
+    marks = {**look, "linestyle": "", "markersize": 6, "label": None}
+    return axes.plot(angles, values, **look) + axes.plot(*np.array(exact).reshape(-1, 2).T, **marks)
+
+
 def _show_rings(axes: "PolarAxes", unit: str = "") -> None:
-    """Draw circles of equal value with their numbers, which stay readable above the curves."""
+    """Draw circles of equal value, with numbers that stay readable above the curves."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.spines["polar"].set_edgecolor(FAINT)
+    axes.set_rlabel_position(67.5)
+    axes.set_axisbelow(False)
     low, high = axes.get_ylim()
-    ticks = [tick for tick in few_ticks(5).tick_values(low, high) if low < tick <= high]
-    axes.set_yticks(ticks, [])
+    even = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
+    ticks = [tick for tick in even if low < tick <= high]
     paper = {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1}
-    for tick in ticks:
-        place = math.radians(67.5), tick
-        text = f"{tick:g}{unit}"
-        axes.text(*place, text, ha="center", va="center", fontsize=8.5, bbox=paper, zorder=5)
+    labels = [f"{tick:g}{unit}" for tick in ticks]
+    axes.set_yticks(ticks, labels, ha="center", va="center", fontsize=8.5, bbox=paper)
 
 
 def draw_audit(audit: "Audit", path: Path) -> None:
@@ -79,46 +92,33 @@ def draw_audit(audit: "Audit", path: Path) -> None:
 @styled
 def audit_figure(audit: "Audit") -> "Figure":
     """Draw drift, and accuracy if known, around the circle; dots mark turns that permute pixels."""
-    turns = audit.turns
-    known = turns[0].accuracy is not None
+    known = audit.turns[0].accuracy is not None
     figure = new_figure(390, 330 * (1 + known))
     figure.suptitle(
         f"{audit.name}, {audit.precision}, border {audit.border}", x=0.02, ha="left", fontsize=11
     )
     panels: Any = figure.subplots(1, 1 + known, squeeze=False, subplot_kw={"projection": "polar"})
     drift = panels[0, 0]
-    _draw_circle(drift, turns, lambda turn: turn.max_drift, "largest", "-")
-    _draw_circle(drift, turns, lambda turn: turn.mean_drift, "mean", ":")
     drift.set_title("drift of the logits", loc="center")
+    _draw_turns(drift, audit.turns, "max_drift", "largest", "-")
+    _draw_turns(drift, audit.turns, "mean_drift", "mean", ":")
     if known:
-        _draw_circle(panels[0, 1], turns, lambda turn: turn.accuracy or 0.0, "accuracy", "-")
         panels[0, 1].set_title("accuracy", loc="center")
+        _draw_turns(panels[0, 1], audit.turns, "accuracy", "accuracy", "-")
         panels[0, 1].set_ylim(0, 1)
     for panel in panels.flat:
         panel.set_rmin(0)
         _show_rings(panel)
-        panel.spines["polar"].set_edgecolor(FAINT)
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2, fontsize=9)
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2)
     return figure
 
 
-def _draw_circle(
-    panel: "PolarAxes",
-    turns: "Sequence[Turn]",
-    value: "Callable[[Turn], float]",
-    label: str,
-    line: str,
+def _draw_turns(
+    panel: "PolarAxes", turns: "Sequence[Turn]", value: str, label: str, line: str
 ) -> None:
     for mirrored, colour, marker in ((False, BLUE, "o"), (True, VERMILLION, "s")):
-        drawn = [turn for turn in turns if turn.mirrored == mirrored]
-        if not drawn:
-            continue
-        name = f"{label}, mirrored" if mirrored else label
-        places = [
-            (math.radians(turn.angle), value(turn) if value(turn) < math.inf else math.nan)
-            for turn in drawn
-        ]
-        panel.plot(*zip(*places, places[0], strict=True), line, color=colour, label=name)
-        exact = [place for place, turn in zip(places, drawn, strict=True) if turn.exact]
-        if exact:
-            panel.plot(*zip(*exact, strict=True), marker, color=colour, markersize=4.5)
+        found = [(t.angle, getattr(t, value), t.exact) for t in turns if t.mirrored == mirrored]
+        look = {"color": colour, "marker": marker, "markersize": 0, "linestyle": line}
+        if found:
+            name = f"{label}, mirrored" if mirrored else label
+            _draw_circle(panel, found, look | {"label": name})

@@ -1,7 +1,7 @@
 """Monomials, their scores as they were chosen, and how much several runs agree."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, combinations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from invint.figures.style import (
     Drawing,
     Series,
     blend,
-    few_ticks,
     new_figure,
     slug,
     styled,
@@ -52,7 +51,6 @@ def monomial_drawing(monomials: Monomials, run: RunRecord, own: Series) -> Drawi
     ]
     right = axes.secondary_yaxis("right")
     right.set_yticks(axes.get_yticks(), formulas)
-    right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     return Drawing(slug("monomials", run.data, own.name), title, caption, figure)
 
@@ -93,19 +91,19 @@ def draw_monomials(
     count = len(monomials)
     reach = max(max(row) for row in monomials.distances)
     lift = 0.0 if _on_rays(monomials) else 0.45 / (reach or 1.0)  # rows are 1 apart
-    for row in range(count):
+    places = [_places(monomials, row, lift) for row in range(count)]
+    for row, factors in enumerate(places):
         axes.axhline(row, color=INK, alpha=0.25, linewidth=0.8, zorder=0)
-        places = _places(monomials, row, lift)
-        if start is not None:
-            _draw_factors(axes, places, start.exponents[row], color=INK, filled=False)
-        _draw_factors(axes, places, monomials.exponents[row], color=colour)
+        for index, (x, y) in enumerate(factors):
+            if start is not None:
+                ring = _factor(start.exponents[row][index], INK, filled=False)
+                axes.scatter(x, y, zorder=3, **ring)
+            axes.scatter(x, y, zorder=3, **_factor(monomials.exponents[row][index], colour))
     axes.set_yticks(range(count), names or [str(place + 1) for place in range(count)])
     axes.set(xlabel="distance in pixels", ylim=(count - 0.4, -0.6))
-    low = min(x for row in range(count) for x, _ in _places(monomials, row, lift))
-    axes.set_xlim(min(low, 0) - 0.6, reach + 0.6)
-    axes.xaxis.set_major_locator(few_ticks(6))
+    axes.set_xlim(min(0.0, *(x for row in places for x, _ in row)) - 0.6, reach + 0.6)
+    axes.locator_params(axis="x", nbins=6)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False, axis="y")
 
@@ -120,18 +118,6 @@ def _places(monomials: Monomials, row: int, lift: float) -> list[tuple[float, fl
         x = distance * math.cos(angle) if lift else distance
         places.append((x + shift, row - lift * distance * math.sin(angle)))
     return places
-
-
-def _draw_factors(
-    axes: "Axes",
-    places: Sequence[tuple[float, float]],
-    exponents: Sequence[float],
-    *,
-    color: str,
-    filled: bool = True,
-) -> None:
-    for (x, y), exponent in zip(places, exponents, strict=True):
-        axes.scatter(x, y, zorder=3, **_factor(exponent, color, filled=filled))
 
 
 def _factor(exponent: float, color: str, *, filled: bool = True) -> dict[str, Any]:
@@ -149,23 +135,15 @@ def score_drawing(run: RunRecord, own: Series) -> Drawing | None:
     if not events:
         return None
     figure = new_figure(125 * len(events))
-    for axes, event in zip(
-        figure.subplots(len(events), 1, squeeze=False)[:, 0], events, strict=True
-    ):
+    panels = figure.subplots(len(events), 1, squeeze=False)[:, 0]
+    for axes, event in zip(panels, events, strict=True):
         kept, scores = set(event["kept"]), [float(score) for score in event["scores"]]
         order = sorted(range(len(scores)), key=lambda index: -scores[index])
-        axes.bar(
-            range(len(order)),
-            [scores[index] for index in order],
-            0.8,
-            color=[own.colour if index in kept else FAINT for index in order],
-        )
-        if len(order) <= 24:
-            axes.set_xticks(range(len(order)), [str(index) for index in order], fontsize=9)
-        else:
-            axes.set_xticks([])
-        axes.tick_params(length=0)
-        axes.yaxis.set_major_locator(few_ticks(3))
+        colours = [own.colour if index in kept else FAINT for index in order]
+        axes.bar(range(len(order)), [scores[index] for index in order], 0.8, color=colours)
+        named = order if len(order) <= 24 else []
+        axes.set_xticks(range(len(named)), [str(index) for index in named], fontsize=9)
+        axes.locator_params(axis="y", nbins=3)
         axes.grid(visible=False, axis="x")
         axes.margins(x=0.01)
         method = event.get("method", "")
@@ -190,7 +168,9 @@ def selection_figure(histories: Sequence[History]) -> "Figure":
     heights += [230.0] if len(histories) > 1 else []
     figure = new_figure(sum(heights), 720)
     rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    names = _run_names(histories)
+    names = [f"run {history.run.name}" for history in histories]  # that is by their seeds
+    if len(set(names)) < len(names):
+        names = [f"run {place}" for place in range(1, len(names) + 1)]
     for row, history, name in zip(rows, histories, names, strict=False):
         left, right = row.subplots(1, 2)
         start = history.first.keep(history.survivors)
@@ -198,11 +178,15 @@ def selection_figure(histories: Sequence[History]) -> "Figure":
         draw_monomials(left, history.final, start=start, names=numbers)
         left.set_title(f"monomials, {name}")
         _explain_sizes(left)
-        draw_scores(right, history)
+        _draw_scores(right, history)
     if len(histories) > 1:
         left, right = rows[-1].subplots(1, 2)
-        draw_overlap(left, histories)
-        draw_correlation(right, histories)
+        common = _draw_pairs(left, histories, names, lambda a, b: overlap(a.final, b.final))
+        chance = fmean(chance_overlap(*pair) for pair in pairs(histories))
+        left.set_title(f"common distances: {fmean(common):.2f} on average, {chance:.2f} by chance")
+        ranks = _draw_pairs(right, histories, names, rank_correlation)
+        mean = f"{fmean(ranks):+.2f} on average" if ranks else "too few in common"
+        right.set_title(f"rank correlation of first scores: {mean}")
     return figure
 
 
@@ -220,7 +204,7 @@ def _explain_sizes(axes: "Axes") -> None:
     )
 
 
-def draw_scores(axes: "Axes", history: History) -> None:
+def _draw_scores(axes: "Axes", history: History) -> None:
     """Draw the score of each monomial at each step, as a fraction of the highest at that step."""
     if not history.steps:
         axes.text(0.5, 0.5, "kept as drawn: no selection", ha="center", transform=axes.transAxes)
@@ -265,51 +249,28 @@ def _label_ends(axes: "Axes", ends: Sequence[tuple[int, float, int]]) -> None:
         axes.text(place + 0.08, height - over, str(number), va="center", fontsize=8, color=BLUE)
 
 
-def draw_overlap(axes: "Axes", histories: Sequence[History]) -> None:
-    """Draw which fraction of their combinations of distances every two runs have in common."""
-    values = {pair: overlap(pair[0].final, pair[1].final) for pair in combinations(histories, 2)}
-    chance = fmean(chance_overlap(*pair) for pair in values)
-    _draw_pairs(axes, histories, values)
-    mean = fmean(values.values())
-    axes.set_title(f"common distances: {mean:.2f} on average, {chance:.2f} by chance")
-
-
-def draw_correlation(axes: "Axes", histories: Sequence[History]) -> None:
-    """Draw the rank correlation of the scores of every two runs at their first step."""
-    values = {pair: rank_correlation(*pair) for pair in combinations(histories, 2)}
-    known = [value for value in values.values() if value is not None]
-    _draw_pairs(axes, histories, values)
-    mean = f"{fmean(known):+.2f} on average" if known else "too few in common"
-    axes.set_title(f"rank correlation of first scores: {mean}")
-
-
 def _draw_pairs(
     axes: "Axes",
     histories: Sequence[History],
-    values: Mapping[tuple[History, History], float | None],
-) -> None:
-    """Draw a number for every two runs: the bluer the more alike, orange below zero."""
-    names, count = _run_names(histories), len(histories)
+    names: Sequence[str],
+    value: Callable[[History, History], float | None],
+) -> list[float]:
+    """Draw a number for every two runs, the bluer the more alike, and return those that are known.
+
+    Orange is below zero.
+    """
+    known, count = [], len(histories)
     cells = np.zeros((count, count, 4))
-    index = {id(history): place for place, history in enumerate(histories)}
-    for (first, second), value in values.items():
-        row, column = index[id(second)], index[id(first)]
-        weight = 0.06 + 0.6 * abs(value) if value is not None else 0.0
-        cells[row, column] = blend(VERMILLION if (value or 0) < 0 else BLUE, weight)
-        shown = "–" if value is None else signed(value).lstrip("+")
+    for (column, first), (row, second) in combinations(enumerate(histories), 2):
+        found = value(first, second)
+        if found is not None:
+            known.append(found)
+            cells[row, column] = blend(VERMILLION if found < 0 else BLUE, 0.06 + 0.6 * abs(found))
+        shown = "–" if found is None else signed(found).lstrip("+")
         axes.text(column, row, shown, ha="center", va="center", fontsize=8.5)
     axes.imshow(cells, aspect="auto")
     axes.set_xticks(range(count - 1), names[:-1])
     axes.set_yticks(range(1, count), names[1:])
-    axes.set(xlim=(-0.5, count - 1.5), ylim=(count - 0.5, 0.5))
+    axes.set(xlim=(-0.5, count - 1.5), ylim=(count - 0.5, 0.5), frame_on=False)
     axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-
-
-def _run_names(histories: Sequence[History]) -> list[str]:
-    """Name runs by their folders, that is by their seeds; or count them, where these are equal."""
-    names = [history.run.name for history in histories]
-    if len(set(names)) < len(names):
-        names = [str(place) for place in range(1, len(names) + 1)]
-    return [f"run {name}" for name in names]
+    return known

@@ -32,7 +32,6 @@ from invint.groups import Group
 from invint.study.records import RunRecord
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CELL, GAP, LINE = 72.0, 6.0, 13.0  # points: of a picture, between two, of a line of text
@@ -79,50 +78,34 @@ def _sheet(
     columns: int,
     cell: float = CELL,
 ) -> "Figure":
-    """Draw pictures in rows; the axes count points from the upper left corner."""
     columns = max(1, min(columns, len(images)))
-    lines = max((label.count("\n") + 1 for label in labels), default=1)
-    step, rows = cell + GAP, -(-len(images) // columns)
-    top = GAP + (1.7 * LINE if title else 0)
-    width, height = columns * step + GAP, top + rows * (step + lines * LINE)
+    rows = -(-len(images) // columns)
+    below = GAP + LINE * max((label.count("\n") + 1 for label in labels), default=0)
+    above = GAP + 1.7 * LINE * bool(title)
+    width, height = columns * (cell + GAP) + GAP, above + rows * (cell + below)
     figure = new_figure(height, width)
-    figure.set_layout_engine("none")
-    axes = figure.add_axes((0, 0, 1, 1))
-    for place, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        row, column = divmod(place, columns)
-        left, upper = GAP + column * step, top + row * (step + lines * LINE)
-        _place_picture(axes, pixels, left, upper, cell)
-        for line, text in enumerate(label.split("\n")):
-            place_y = upper + cell + (line + 0.75) * LINE
-            shown, size = _fitted(text, cell), 9.0 if line == 0 else 8.5
-            axes.text(
-                left + cell / 2,
-                place_y,
-                shown,
-                ha="center",
-                fontsize=size,
-                alpha=0.7 if line else 1,
-            )
-    axes.text(GAP, GAP + 0.8 * LINE, _fitted(title, width, 10), fontsize=10)
-    axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
-    axes.set_axis_off()
+    figure.set_layout_engine("none")  # which takes long for hundreds of pictures of one size
+    figure.text(GAP / width, 1 - GAP / height, _fitted(title, width, 10), va="top")
+    room = {"left": GAP / width, "right": 1 - GAP / width, "wspace": GAP / cell}
+    room |= {"bottom": below / height, "top": 1 - above / height, "hspace": below / cell}
+    panels = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=room).flat)
+    for panel in panels:
+        panel.set(xticks=[], yticks=[])
+        panel.grid(visible=False)
+        panel.spines[:].set_visible(False)
+    for panel, pixels, label in zip(panels, images, labels, strict=False):
+        height, width = pixels.shape[:2]
+        side = max(height, width)
+        panel.imshow(
+            pixels,
+            extent=(-width / 2, width / 2, -height / 2, height / 2),
+            interpolation="none" if side <= 2 * cell else "auto",  # else averaged down
+        )
+        square = (-side / 2, side / 2)  # grey, where the picture leaves some of it free
+        panel.set(xlim=square, ylim=square, facecolor="none" if height == width else GREY + "40")
+        text = "\n".join(_fitted(line, cell) for line in label.split("\n"))
+        panel.set_xlabel(text, fontsize=9, labelpad=2)
     return figure
-
-
-def _place_picture(axes: "Axes", pixels: Pixels, left: float, top: float, cell: float) -> None:
-    """Fit a picture into its cell, on grey; small ones keep their square pixels."""
-    height, width = pixels.shape[:2]
-    if height != width:
-        grey = blend(GREY, np.full((1, 1), 0.25))
-        axes.imshow(grey, extent=(left, left + cell, top + cell, top), aspect="auto")
-    scale = cell / max(height, width)
-    x, y = left + (cell - scale * width) / 2, top + (cell - scale * height) / 2
-    axes.imshow(
-        pixels,
-        extent=(x, x + scale * width, y + scale * height, y),
-        aspect="auto",
-        interpolation="none" if max(height, width) <= 2 * cell else "auto",  # else averaged down
-    )
 
 
 def _fitted(text: str, width: float, size: float = 9) -> str:

@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -23,7 +23,6 @@ from invint.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
 Pixels = np.ndarray[Any, np.dtype[Any]]
 Parameters = ParamSpec("Parameters")
@@ -61,10 +60,13 @@ STYLE: dict[Any, Any] = {
     "ytick.color": INK + "80",
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
     "lines.linewidth": 1.6,
     "lines.markersize": 5.0,
     "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.columnspacing": 1.4,
     "image.interpolation": "none",
     "image.composite_image": False,
     "savefig.dpi": 150,
@@ -110,7 +112,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure as .png, .svg or .pdf, whole or not at all; equal figures as equal files."""
     check_suffix(path)
     if path.suffix == ".svg":
-        root = _tidy_svg(figure)
+        root = _svg(figure)
         root.set("xmlns", "http://www.w3.org/2000/svg")
         root.set("font-family", "DejaVu Sans, Verdana, sans-serif")
         write_atomically(path, ET.tostring(root, encoding="unicode") + "\n")
@@ -129,7 +131,7 @@ class Drawing:
         name: For the file it is saved as; no other drawing of a page has it.
         title: Heading.
         caption: What is drawn, and how to read it.
-        figure: The drawing itself.
+        figure: The drawing itself, in the style of the package.
     """
 
     name: str
@@ -138,69 +140,45 @@ class Drawing:
     figure: "Figure"
 
     @property
+    @styled
     def svg(self) -> str:
-        """What a page holds."""
-        return inline_svg(self.figure, name=self.name, title=self.title, about=self.caption)
+        """An element of an HTML page, which decides on the colours and fonts of the figure.
+
+        Figures are drawn in the colours `INK` and `PAPER`. Here the one becomes `currentColor`, the
+        colour of the text around the figure, and the other the page's variable `--card`: the figure
+        follows a page from light to dark. Fonts are left to the page, and the background is clear.
+        """
+        root = _svg(self.figure, salt=self.name, facecolor="none")
+        root.set("role", "img")
+        for place, (tag, words) in enumerate((("title", self.title), ("desc", self.caption))):
+            element = ET.Element(tag)
+            element.text = words  # for those who cannot see it
+            root.insert(place, element)
+        text = ET.tostring(root, encoding="unicode")
+        return text.replace(INK, "currentColor").replace(PAPER, f"var(--card, {PAPER})")
 
 
-@styled
-def inline_svg(figure: "Figure", *, name: str, title: str, about: str) -> str:
-    """Return a figure as an element of an HTML page, which decides on its colours and fonts.
-
-    Figures are drawn in the colours `INK` and `PAPER`. Here the one becomes `currentColor`, the
-    colour of the text around the figure, and the other the page's variable `--card`: the figure
-    follows a page from light to dark. Fonts are left to the page, and the background is clear.
-
-    Args:
-        figure: Drawn in the style of the package.
-        name: Makes the names inside different from those of other drawings on the page.
-        title: For those who cannot see it.
-        about: The same, at length.
-    """
-    root = _tidy_svg(figure, salt=name, facecolor="none")
-    root.set("role", "img")
-    for place, (tag, text) in enumerate((("title", title), ("desc", about))):
-        element = ET.Element(tag)
-        element.text = text
-        root.insert(place, element)
-    text = ET.tostring(root, encoding="unicode")
-    return str(text).replace(INK, "currentColor").replace(PAPER, f"var(--card, {PAPER})")
-
-
-def _tidy_svg(figure: "Figure", salt: str = "invint", **options: Any) -> ET.Element:
-    """Return a figure as SVG, without what matplotlib writes and nobody reads."""
+def _svg(figure: "Figure", salt: str = "invint", **options: Any) -> ET.Element:
+    """Return a figure as SVG that can stand in a page: nothing in it holds outside of it."""
     from matplotlib import rc_context
 
     stream = io.StringIO()
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
         # The reader's fonts write the text, and may have letters that the one here has not.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(stream, format="svg", metadata={"Date": None}, **options)
-    text = UNWRITABLE.sub("�", stream.getvalue())
+        figure.savefig(stream, format="svg", metadata=about, **options)
+    text = UNWRITABLE.sub("�", stream.getvalue()).replace("xlink:href", "href")
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"|<style.*?</style>|(?<=>)\s+(?=<)', "", text, flags=re.S)
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
     root = ET.fromstring(text)
-    _tidy(root, used=set(re.findall(r'(?:href="|url\()#([^")]+)', text)))
+    for element in root.iter():
+        element.attrib = dict(_attributes(element.attrib, used))
     for name in ("width", "height", "version"):
         del root.attrib[name]
-    # matplotlib sets these two for every element by a rule that would hold for the whole page
+    # What the style sheet said, which would hold for the whole page.
     root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
     return root
-
-
-def _tidy(element: ET.Element, used: set[str]) -> None:
-    element.tag = _local(element.tag)
-    element.text = (element.text or "").strip() or None
-    element.tail = "\n"
-    element.attrib = dict(_attributes(element.attrib, used))
-    children: list[ET.Element] = []
-    for child in element:
-        if _local(child.tag) in ("metadata", "style"):
-            continue
-        _tidy(child, used)
-        if child.get("style") == "fill: none":  # the background of axes, which is clear
-            continue
-        bare = child.tag in ("g", "defs") and not child.attrib and (child.tag == "g" or not child)
-        children += child if bare else [child]
-    element[:] = children
 
 
 def _attributes(found: Mapping[str, str], used: set[str]) -> Iterator[tuple[str, str]]:
@@ -209,27 +187,10 @@ def _attributes(found: Mapping[str, str], used: set[str]) -> Iterator[tuple[str,
         kind, _, name = value.partition(":")
         if key == "id" and kind in ("series", "key"):
             yield f"data-{kind}", name
-        elif (key == "id" and value not in used) or value.startswith("rotate(-0 "):
-            continue
-        elif key == "style":
-            yield key, _rounded(re.sub(r"font-family: [^;]+;? ?", "", value), 2)
-        else:
-            yield _local(key), _rounded(value, 4 if key == "transform" else 2)
-
-
-def _local(name: str) -> str:
-    """Return a name without its namespace."""
-    return name.rpartition("}")[2]
-
-
-def _rounded(text: str, digits: int) -> str:
-    if text.startswith("data:"):
-        return text
-    return re.sub(
-        rf"-?\d+\.\d{{{digits + 1},}}(?![\de])",
-        lambda number: f"{round(float(number[0]), digits):g}",
-        " ".join(text.split()),
-    )
+        elif key != "id" or value in used:
+            value = re.sub(r"font-family: [^;]+;? ?", "", value)
+            short = re.sub(r"\d+\.\d{3,}(?![\de])", lambda x: f"{round(float(x[0]), 3):g}", value)
+            yield key, " ".join(short.split())
 
 
 @dataclass(frozen=True)
@@ -240,11 +201,13 @@ class Series:
         recipe: Its name.
         name: What figures call it.
         index: Its place among the recipes.
+        averaged: Whether its answers are averaged over rotated copies of an image.
     """
 
     recipe: str
     name: str
     index: int
+    averaged: bool = False
 
     @property
     def colour(self) -> str:
@@ -261,18 +224,23 @@ class Series:
         """The marker, by which it is known where colours are not."""
         return MARKERS[self.index % len(MARKERS)]
 
-    def look(self, *, averaged: bool = False, paper: bool = False) -> dict[str, Any]:
+    @property
+    def key(self) -> str:
+        """What ties its curve to its name in a legend."""
+        return f"s{self.index}{'a' if self.averaged else ''}"
+
+    def row(self, *, averaged: bool) -> "Series":
+        """Return it as a row of a table has it: of averaged answers or of single ones."""
+        return replace(self, name=f"{self.name}, averaged", averaged=True) if averaged else self
+
+    def look(self, *, paper: bool = False) -> dict[str, Any]:
         """Return how `plot` draws it: averaged ones dotted, the paper's dashed, both hollow."""
         line: dict[str, Any] = {"color": self.colour, "marker": self.marker}
         if paper:
             line |= {"linestyle": (0, (4, 3)), "linewidth": 1.1}
-        elif averaged:
+        elif self.averaged:
             line |= {"linestyle": (0, (1, 1.5))}
-        return line | {"markerfacecolor": PAPER} if averaged or paper else line
-
-    def key(self, *, averaged: bool = False) -> str:
-        """Return what ties its curve to its name in a legend."""
-        return f"s{self.index}{'a' if averaged else ''}"
+        return line | {"markerfacecolor": PAPER} if self.averaged or paper else line
 
 
 def series_of(recipes: Sequence[str]) -> dict[str, Series]:
@@ -298,28 +266,24 @@ def tie(artists: Iterable[Any], *keys: str) -> None:
 
 
 def draw_legend(figure: "Figure", entries: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-    """Write names above everything; `entries` are names and looks by their keys."""
+    """Write names above everything, which makes the figure higher.
+
+    Args:
+        figure: As high as it is without them.
+        entries: Names and looks by the keys that `tie` was given.
+    """
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=name, **look) for name, look in entries.values()]
-    columns = _legend_columns([name for name, _ in entries.values()])
-    legend = figure.legend(
-        handles=handles, loc="outside upper left", ncols=columns, columnspacing=1.4, fontsize=9.5
-    )
+    longest = max(len(name) for name, _ in entries.values())
+    columns = max(1, min(len(handles), WIDTH // (6 * longest + 42)))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + (8 + 16.5 * rows) / 72)
+    legend = figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     for key, handle, text in zip(entries, legend.legend_handles, legend.get_texts(), strict=True):
         for artist in (handle, text):
             if artist is not None:
                 artist.set_gid(f"key:{key}")
-
-
-def _legend_columns(names: Sequence[str]) -> int:
-    longest = max(map(len, names))
-    return max(1, min(len(names), WIDTH // (6 * longest + 42)))
-
-
-def legend_height(names: Sequence[str]) -> float:
-    """Return the height `draw_legend` will need for these names."""
-    return 8 + 16.5 * -(-len(names) // _legend_columns(names))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -327,26 +291,12 @@ def log_ticks(low: float, high: float) -> list[float]:
     from matplotlib.ticker import MaxNLocator
 
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    choices: tuple[tuple[float, ...], ...] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
-    for factors in choices:
+    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         ticks = (round(factor * 10.0**decade, 12) for decade in decades for factor in factors)
         found = [tick for tick in ticks if low <= tick <= high]
         if len(found) >= 4:
             return found
-    even = MaxNLocator(5).tick_values(low, high)
-    return [float(tick) for tick in even if low <= tick <= high]
-
-
-def few_ticks(count: int) -> "MaxNLocator":
-    """Return what finds a few round numbers on an axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(count, steps=[1, 2, 5, 10])
-
-
-def plain(number: float) -> str:
-    """Return a number as one would write it on an axis."""
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.6g}"
+    return [float(tick) for tick in MaxNLocator(5).tick_values(low, high) if low <= tick <= high]
 
 
 def shortened(text: str, letters: int) -> str:

@@ -42,7 +42,7 @@ function compare(a, b, up) {
   return up ? order : -order;
 }
 
-// A name in a legend hides what is drawn under its key: figures.py writes both attributes.
+// A name in a legend hides what is drawn under its key: figures/style.py writes both attributes.
 for (const name of document.querySelectorAll("svg [data-key]")) {
   name.addEventListener("click", () => {
     const svg = name.closest("svg");

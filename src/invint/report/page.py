@@ -1,11 +1,9 @@
 """Writes the page: gathers figures and tables, says what is missing and why."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib.resources import files
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from einops import rearrange
@@ -61,10 +59,16 @@ class Section:
     figures: list[Drawing] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
-    def miss(self, error: InvintError) -> None:
+    def miss(self, reason: object) -> None:
         """Say once why something is not shown."""
-        if str(error) not in self.missing:
-            self.missing.append(str(error))
+        if str(reason) not in self.missing:
+            self.missing.append(str(reason))
+
+    def or_reason(self, why: str) -> "Section":
+        """Return the section, which says why where it would be empty."""
+        if not self.figures and not self.missing:
+            self.miss(why)
+        return self
 
 
 def write_report(
@@ -100,23 +104,30 @@ def write_report(
     if not runs:
         raise ConfigError("no finished run to report on; `invint train` makes some")
     check_alike(runs)
+    # Imported where a page is written: it is slow, and records can be read without it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    engine = Environment(
+        loader=PackageLoader("invint.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     series = series_of(ordered_recipes(runs))
-    loader = _remembering(load or partial(load_data, data_dir=data_dir))
     names = sorted({run.data for run in runs})
     tables = [make_table(runs, data=name) for name in names]
     groups = [[run for run in runs if run.data == name] for name in names]
-    sections = list(_sections(groups, tables, series, loader))
-    text = _template().render(
+    loader = cache(load or partial(load_data, data_dir=data_dir))
+    text = engine.get_template("page.html.j2").render(
         title=title,
-        style=_resource("page.css"),
-        script=_resource("page.js"),
         facts=_facts(runs),
         tables=tables,
         decimals=decimals,
         signed=signed,
         notes=notes,
         advice=advice,
-        sections=sections,
+        sections=list(_sections(groups, tables, series, loader)),
         runs=runs,
         series=series,
         environment=_environment(runs),
@@ -133,23 +144,25 @@ def _sections(
 ) -> Iterator[Section]:
     errors = Section("errors", "Error against samples", "How many labels does a network need?")
     for table in tables:
-        differences = difference_drawing(table, series)
-        errors.figures += [error_drawing(table, series), *([differences] if differences else [])]
+        errors.figures += _drawn([error_drawing(table, series), difference_drawing(table, series)])
     yield errors
     learning = Section("learning", "Learning curves", "How training went.")
     learning.figures = [each for runs in groups for each in learning_drawings(runs, series)]
-    yield _or_reason(learning, "the logs hold no epochs")
+    yield learning.or_reason("the logs hold no epochs")
     yield _angles(groups, series, load)
+    largest = list(_largest(groups, series))
     confusions = Section("confusion", "Confusions", "Which classes are mistaken for which.")
+    confusions.figures = _drawn(confusion_drawing(*each) for each in largest)
+    yield confusions.or_reason("the runs hold no predictions")
     calibration = Section("calibration", "Calibration", "Can the confidence be trusted?")
-    for runs, own in _largest(groups, series):
-        for section, draw in ((confusions, confusion_drawing), (calibration, calibration_drawing)):
-            drawing = draw(runs, own)
-            section.figures += [drawing] if drawing else []
-    yield _or_reason(confusions, "the runs hold no predictions")
-    yield _or_reason(calibration, "the runs hold no predictions")
+    calibration.figures = _drawn(calibration_drawing(*each) for each in largest)
+    yield calibration.or_reason("the runs hold no predictions")
     yield _hardest(groups, load)
-    yield from _networks(groups, series)
+    yield from _networks(largest)
+
+
+def _drawn(drawings: Iterable[Drawing | None]) -> list[Drawing]:
+    return [drawing for drawing in drawings if drawing is not None]
 
 
 def _angles(
@@ -167,7 +180,7 @@ def _angles(
                 section.miss(error)
         if turns:
             caption = (
-                f"Share of up to {IMAGES} test images with the right label as they are turned, "
+                f"Fraction of up to {IMAGES} test images with the right label as they are turned, "
                 "masked with the inscribed disc; one seed of each recipe, most training images. "
                 "Large dots: turns that permute pixels, without interpolation."
             )
@@ -191,13 +204,10 @@ def _hardest(groups: Sequence[Sequence[RunRecord]], load: Loader) -> Section:
     return section
 
 
-def _networks(
-    groups: Sequence[Sequence[RunRecord]], series: dict[str, Series]
-) -> Iterator[Section]:
+def _networks(largest: Sequence[tuple[Sequence[RunRecord], Series]]) -> Iterator[Section]:
     monomials = Section("monomials", "Surviving monomials", "What the selection kept.")
     filters = Section("filters", "Filters turning", "One learned filter at every angle.")
-    for runs, own in _largest(groups, series):
-        run = runs[0]
+    for (run, *_), own in largest:
         try:
             network = store_of(run).network()
         except InvintError as error:
@@ -208,11 +218,9 @@ def _networks(
             monomials.figures.append(monomial_drawing(learned, run, own))
         if turning is not None:
             filters.figures.append(filter_drawing(*turning, run, own))
-    for runs, own in _largest(groups, series):
-        scores = score_drawing(runs[0], own)
-        monomials.figures += [scores] if scores else []
-    yield _or_reason(monomials, "no trained network with the head monomials among these runs")
-    yield _or_reason(filters, "no trained steerable network among these runs")
+    monomials.figures += _drawn(score_drawing(run, own) for (run, *_), own in largest)
+    yield monomials.or_reason("no trained network with the head monomials among these runs")
+    yield filters.or_reason("no trained steerable network among these runs")
 
 
 def store_of(run: RunRecord) -> RunStore:
@@ -288,18 +296,18 @@ def hardest_images(runs: Sequence[RunRecord], count: int = HARDEST) -> list[Hard
     labels = pairs[0][1]
     found = torch.stack([logits.argmax(dim=1) for logits, _ in pairs])
     losses = [cross_entropy(logits, labels, reduction="none") for logits, _ in pairs]
-    wrong = (found != labels).sum(dim=0)
+    wrong_by_run = found != labels
     loss = torch.stack(losses).nan_to_num(posinf=1e3).mean(dim=0)
-    score = wrong + loss.clamp(max=1e3) / 1e4  # the loss only decides among equals
+    score = (
+        wrong_by_run.sum(dim=0) + loss.clamp(max=1e3) / 1e4
+    )  # the loss only decides among equals
     chosen: list[int] = score.argsort(descending=True, stable=True)[:count].tolist()
-    return [_hard(index, labels, found[:, index], len(pairs)) for index in chosen]
-
-
-def _hard(index: int, labels: Tensor, found: Tensor, runs: int) -> Hard:
-    label = int(labels[index])
-    others = found[found != label]
-    most = int(others.mode().values) if len(others) else None
-    return Hard(index, label, most, len(others), runs)
+    hard = []
+    for index in chosen:
+        others = found[wrong_by_run[:, index], index]
+        most = int(others.mode().values) if len(others) else None
+        hard.append(Hard(index, int(labels[index]), most, len(others), len(pairs)))
+    return hard
 
 
 def _largest(
@@ -312,12 +320,6 @@ def _largest(
             if mine:
                 size = max(run.size for run in mine)
                 yield [run for run in mine if run.size == size], own
-
-
-def _or_reason(section: Section, why: str) -> Section:
-    if not section.figures and not section.missing:
-        section.missing.append(why)
-    return section
 
 
 def _facts(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
@@ -339,40 +341,14 @@ def _range(values: Sequence[int]) -> str:
 
 
 def _environment(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
-    keys = dict.fromkeys(key for run in runs for key in run.environment)
-    table = []
-    for key in keys:
-        values = (str(run.environment[key]) for run in runs if key in run.environment)
-        table.append((key, list(dict.fromkeys(values))))
+    table = [
+        (
+            key,
+            list(
+                dict.fromkeys(str(run.environment[key]) for run in runs if key in run.environment)
+            ),
+        )
+        for key in dict.fromkeys(key for run in runs for key in run.environment)
+    ]
     prints = dict.fromkeys(f"{run.data}: {run.fingerprint}" for run in runs)
     return [*table, ("data fingerprint", list(prints))]
-
-
-def _remembering(load: Loader) -> Loader:
-    """Load each set once, and say the same each time it cannot be."""
-    known: dict[DataChoice, Dataset | InvintError] = {}
-
-    def remember(choice: DataChoice) -> Dataset:
-        if choice not in known:
-            try:
-                known[choice] = load(choice)
-            except InvintError as error:
-                known[choice] = error
-        found = known[choice]
-        if isinstance(found, InvintError):
-            raise found
-        return found
-
-    return remember
-
-
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    engine.lstrip_blocks = True
-    return engine.from_string(_resource("page.html.j2"))
-
-
-def _resource(name: str) -> str:
-    return files("invint.report").joinpath(name).read_text(encoding="utf-8")

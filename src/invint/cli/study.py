@@ -215,14 +215,15 @@ def count_images(choice: "DataChoice", data_dir: Path | None) -> int:
 
 
 def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
-    """Return hash and seed of the runs in a file of records, if they are of this version."""
+    """Return hash and seed of the runs in a file of records, if they compare with this version."""
     if records is None:
         return frozenset()
     from invint.study.records import read_records
-    from invint.version import __version__
+    from invint.version import COMPARABLE, __version__
 
     runs = read_records(records)
-    others = sorted({run.version for run in runs} - {__version__})
+    alike = COMPARABLE if __version__ in COMPARABLE else ()
+    others = sorted({run.version for run in runs} - {__version__, *alike})
     if others:
         raise ConfigError(
             f"{records}: has runs of invint {' and '.join(others)}, this is {__version__}; "

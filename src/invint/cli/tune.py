@@ -97,7 +97,6 @@ def tune(  # noqa: PLR0913
     if compare not in (None, "random"):
         raise ConfigError(f"--compare {compare}: there is random")
     workers = Workers(jobs, engine, address)
-    workers.check()
     if threads is None and jobs > 1 and address is None:
         threads = threads_each(jobs)
     execution = Execution(device=device, threads=threads)

@@ -38,8 +38,8 @@ def test_a_trial_holds_a_fifth_out_and_does_a_share_of_the_iterations() -> None:
 
 
 def test_a_trial_can_be_sent_to_another_process() -> None:
-    trial = tuning_in(Path("runs")).evaluate
-    assert pickle.loads(pickle.dumps(trial)) == trial
+    tuning = tuning_in(Path("runs"))
+    assert pickle.loads(pickle.dumps(tuning.evaluate)).__self__ == tuning
 
 
 @pytest.mark.slow

@@ -228,9 +228,10 @@ def _outcome(future: "Future[Outcome]", cell: Cell, folder: Path) -> Outcome:
         problem = f"its process was lost {LOSSES} times; is there enough memory for it?"
         return Outcome(cell, folder, problem=f"{folder}: {problem}", lost=True)
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
         if type(error).__name__ == "KilledWorker":  # by name: Dask need not be installed
             problem = "several workers were lost over it; is there enough memory for it?"
+        else:
+            problem = f"{type(error).__name__}: {error}"
         return Outcome(cell, folder, problem=f"{folder}: {problem}")
 
 

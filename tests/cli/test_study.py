@@ -11,8 +11,8 @@ from support.tiny_runs import tiny, workspace_in
 from typer.testing import CliRunner, Result
 
 from invint.cli import main
+from invint.cli.progress import StudyProgress
 from invint.cli.study import Workers, chosen_seeds, duration, study, study_table, train_all
-from invint.cli.study_progress import StudyProgress
 from invint.errors import InvintError
 from invint.study.forecast import Speed
 from invint.study.pool import InProcess, Outcome, Workspace, completed
@@ -223,7 +223,7 @@ def test_a_stopped_study_shows_what_is_done(
 def test_the_bar_follows_the_logs_of_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("invint.cli.study_progress.LOOK", 0.01)
+    monkeypatch.setattr("invint.cli.progress.LOOK", 0.01)
     looked = threading.Event()
     workspace, cells = workspace_in(tmp_path), [tiny(seed=0), tiny(seed=1)]
     workspace.folder(cells[0]).mkdir(parents=True)

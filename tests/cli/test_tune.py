@@ -120,7 +120,7 @@ def test_processes_that_are_elsewhere_find_runs_and_data(
         found.append(tuning)
         raise Stop
 
-    monkeypatch.setattr(Tuning, "search", stop)
+    monkeypatch.setattr(sys.modules[tune.__module__], "search", stop)
     np.savez("own.npz", images=np.zeros((30, 20, 20), np.uint8), labels=np.arange(30) % 3)
     with pytest.raises(Stop):
         invoke("digits/cnn", "--data", "arrays:own.npz", "--data-dir", "sets", "--runs", "trials")

@@ -5,8 +5,8 @@ from PIL import Image
 
 from invint.figures.style import save_figure
 from invint.figures.trials import tuning_figure
-from invint.study.journal import Trial
 from invint.study.search import Choice, Range
+from invint.study.tune import Trial
 
 SPACE = (Range("train.lr", 1e-5, 1e-1, log=True), Choice("train.batch_size", (32, 64)))
 

@@ -148,8 +148,9 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
 def test_runs_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "a"))
     check_alike([run, run])
-    other = read_run(write_run(tmp_path / "b", seed=1, version="0.2.0"))
-    with pytest.raises(ConfigError, match=r"runs of invint 0.1.0 and 0.2.0 do not belong into one"):
+    check_alike([run, read_run(write_run(tmp_path / "alike", seed=1, version="0.2.0"))])
+    other = read_run(write_run(tmp_path / "b", seed=1, version="0.3.0"))
+    with pytest.raises(ConfigError, match=r"runs of invint 0.1.0 and 0.3.0 do not belong into one"):
         check_alike([run, other])
     other = read_run(write_run(tmp_path / "c", seed=1, fingerprint="feed"))
     with pytest.raises(ConfigError, match=r"runs on different data, all called 'digits' \(finger"):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError, RunError
-from invint.study.journal import Journal, Measured, Trial, best_trial, cost, incumbents
 from invint.study.search import (
     OPTIMIZERS,
     Bohb,
@@ -21,7 +20,7 @@ from invint.study.search import (
     check_scales,
     round_of_brackets,
 )
-from invint.study.tune import Budget, tune
+from invint.study.tune import Budget, Journal, Measured, Trial, best_trial, cost, incumbents, tune
 
 SPACE = (
     Range("train.lr", 1e-5, 1e-1, log=True),

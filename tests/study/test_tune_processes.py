@@ -9,10 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from invint.study.journal import Journal, Measured
 from invint.study.pool import WorkerProcesses
 from invint.study.search import Configuration, RandomSearch, Range
-from invint.study.tune import Budget, tune
+from invint.study.tune import Budget, Journal, Measured, tune
 
 SPACE = (Range("model.dropout", 0.0, 0.8),)
 PARENT = """

@@ -8,25 +8,27 @@ from pathlib import Path
 import pytest
 
 from invint.errors import ConfigError, Interrupted, RunError
-from invint.recipes import Recipe, find_recipe
+from invint.recipes import find_recipe
 from invint.recipes.registry import read_recipe, write_recipe
-from invint.study.journal import Trial
 from invint.study.pool import Workspace
 from invint.study.search import Configuration, search_space
-from invint.study.tune import TrainedTrial, Tuning, tuned_recipe
+from invint.study.tune import Trial, Tuning, tuned_recipe
 from invint.train import Execution
 
 CONFIGURATION: Configuration = {"train.lr": 0.012, "train.lr_decay_epochs": 3.5}
 
 
-def trained(runs: Path, recipe: Recipe | None = None, *, keep: bool = False) -> TrainedTrial:
+def tuning_in(runs: Path, *, keep: bool = False) -> Tuning:
     workspace = Workspace(runs=runs, execution=Execution(device="cpu", threads=1))
-    recipe = recipe or find_recipe("digits/cnn")
-    return TrainedTrial(recipe=recipe, seed=0, workspace=workspace, keep_weights=keep)
+    recipe = find_recipe("digits/cnn")
+    space, scales = search_space(recipe), (0.1, 1.0)
+    return Tuning(
+        recipe=recipe, space=space, seed=0, scales=scales, workspace=workspace, keep_weights=keep
+    )
 
 
 def test_a_trial_holds_a_fifth_out_and_does_a_share_of_the_iterations() -> None:
-    recipe = trained(Path("runs")).recipe_of(CONFIGURATION, 1 / 3)
+    recipe = tuning_in(Path("runs")).recipe_of(CONFIGURATION, 1 / 3)
     assert recipe.data.validation == 0.2
     assert recipe.data.test_turns == 1
     assert recipe.train.scale == 0.333333
@@ -36,15 +38,15 @@ def test_a_trial_holds_a_fifth_out_and_does_a_share_of_the_iterations() -> None:
 
 
 def test_a_trial_can_be_sent_to_another_process() -> None:
-    trial = trained(Path("runs"))
-    assert pickle.loads(pickle.dumps(trial)) == trial
+    tuning = tuning_in(Path("runs"))
+    assert pickle.loads(pickle.dumps(tuning.evaluate)).__self__ == tuning
 
 
 @pytest.mark.slow
 def test_a_trial_returns_the_validation_error_of_the_last_weights_and_not_that_of_the_test(
     tmp_path: Path,
 ) -> None:
-    evaluate = trained(tmp_path)
+    evaluate = tuning_in(tmp_path).evaluate
     found = evaluate(CONFIGURATION, 0.05)
     folder = Path(found.folder)
     result = json.loads((folder / "result.json").read_text())
@@ -61,13 +63,13 @@ def test_a_trial_returns_the_validation_error_of_the_last_weights_and_not_that_o
 
 @pytest.mark.slow
 def test_weights_are_kept_where_asked(tmp_path: Path) -> None:
-    folder = Path(trained(tmp_path, keep=True)(CONFIGURATION, 0.02).folder)
+    folder = Path(tuning_in(tmp_path, keep=True).evaluate(CONFIGURATION, 0.02).folder)
     assert (folder / "model.safetensors").exists()
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_fails_the_trial(tmp_path: Path) -> None:
-    found = trained(tmp_path)({"train.lr": 1e30}, 0.05)
+    found = tuning_in(tmp_path).evaluate({"train.lr": 1e30}, 0.05)
     assert found.error is None
     assert "the loss is" in found.problem
 
@@ -83,7 +85,7 @@ def test_exhausted_memory_fails_the_trial(tmp_path: Path, monkeypatch: pytest.Mo
     error = RunError("the step needs more memory")
     error.__cause__ = MemoryError()
     failing(monkeypatch, error)
-    assert trained(tmp_path)(CONFIGURATION, 0.1).problem == "the step needs more memory"
+    assert tuning_in(tmp_path).evaluate(CONFIGURATION, 0.1).problem == "the step needs more memory"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_what_no_other_trial_would_survive_stops_the_tuning(
 ) -> None:
     failing(monkeypatch, error)
     with pytest.raises(type(error), match=str(error)):
-        trained(tmp_path)(CONFIGURATION, 0.1)
+        tuning_in(tmp_path).evaluate(CONFIGURATION, 0.1)
 
 
 def test_a_full_disk_stops_the_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,31 +104,27 @@ def test_a_full_disk_stops_the_tuning(tmp_path: Path, monkeypatch: pytest.Monkey
     error.__cause__ = OSError(28, "No space left on device")
     failing(monkeypatch, error)
     with pytest.raises(RunError, match="the disk is full"):
-        trained(tmp_path)(CONFIGURATION, 0.1)
+        tuning_in(tmp_path).evaluate(CONFIGURATION, 0.1)
 
 
 def test_a_run_without_validation_error_is_named(tmp_path: Path) -> None:
-    evaluate = trained(tmp_path)
-    recipe = evaluate.recipe_of(CONFIGURATION, 0.1)
+    tuning = tuning_in(tmp_path)
+    recipe = tuning.recipe_of(CONFIGURATION, 0.1)
     folder = tmp_path / recipe.name / recipe.hash / "0"
     folder.mkdir(parents=True)
     (folder / "result.json").write_text('{"error": 0.5}')
     with pytest.raises(RunError, match="no validation error; remove the folder"):
-        evaluate(CONFIGURATION, 0.1)
+        tuning.evaluate(CONFIGURATION, 0.1)
 
 
 def test_folders_of_tunings_differ_with_all_that_proposals_depend_on(tmp_path: Path) -> None:
-    recipe = find_recipe("digits/cnn")
-    other = recipe.replace(data={"size": 100})
-    space = search_space(recipe)
-    tuning = Tuning(
-        recipe=recipe, space=space, seed=0, scales=(0.1, 1.0), workspace=Workspace(runs=tmp_path)
-    )
+    tuning = tuning_in(tmp_path)
+    other = tuning.recipe.replace(data={"size": 100})
     tunings = [
         tuning,
         replace(tuning, seed=1),
         replace(tuning, scales=(0.2, 1.0)),
-        replace(tuning, space=space[1:]),
+        replace(tuning, space=tuning.space[1:]),
         replace(tuning, recipe=other),
     ]
     folders = [each.store.path for each in tunings]

@@ -28,7 +28,6 @@ from invint.errors import ConfigError, Interrupted, RunError
 from invint.files import check_writable
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
-    from invint.recipes.recipe import DataChoice
     from invint.study.grid import Cell
     from invint.study.pool import Outcome, Workspace
     from invint.study.records import RunRecord
@@ -98,14 +97,12 @@ def study(  # noqa: PLR0913
     from invint.train import Execution
 
     workers = Workers(jobs, engine, address)
-    workers.check()
     if address is not None and engine != "dask":
         raise ConfigError(f"--address {address}: goes with --engine dask")
     output = Output(format, records, known, report, title or f"Study {name}")
-    output.check()
     cells = plan(
         find_study(name),
-        cache(lambda choice: count_images(choice, data_dir)),
+        cache(lambda choice: len(loaded(choice, data_dir).train)),
         seeds=chosen_seeds(seeds, seed),
         sizes=_sizes(sizes),
         only=[each.strip() for each in only.split(",")] if only else (),
@@ -149,8 +146,7 @@ class Workers:
     engine: str = "local"
     address: str | None = None
 
-    def check(self) -> None:
-        """Refuse what there is not."""
+    def __post_init__(self) -> None:
         if self.jobs < 1:
             raise ConfigError(f"--jobs {self.jobs}: expected 1 or more processes")
         if self.engine not in ENGINES:
@@ -175,7 +171,7 @@ class Output:
     report: Path | None
     title: str
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse what cannot be written: before the work, not after it."""
         if self.format not in FORMATS:
             raise ConfigError(f"--format {self.format}: there are {', '.join(FORMATS)}")
@@ -209,20 +205,16 @@ def _sizes(text: str | None) -> list[int | None] | None:
         raise ConfigError(f"--sizes {text}: expected numbers or all, like 100,1000,all") from error
 
 
-def count_images(choice: "DataChoice", data_dir: Path | None) -> int:
-    """Return the number of training images of a data set."""
-    return len(loaded(choice, data_dir).train)
-
-
 def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
-    """Return hash and seed of the runs in a file of records, if they are of this version."""
+    """Return hash and seed of the runs in a file of records, if they compare with this version."""
     if records is None:
         return frozenset()
     from invint.study.records import read_records
-    from invint.version import __version__
+    from invint.version import COMPARABLE, __version__
 
     runs = read_records(records)
-    others = sorted({run.version for run in runs} - {__version__})
+    alike = COMPARABLE if __version__ in COMPARABLE else ()
+    others = sorted({run.version for run in runs} - {__version__, *alike})
     if others:
         raise ConfigError(
             f"{records}: has runs of invint {' and '.join(others)}, this is {__version__}; "
@@ -236,7 +228,7 @@ def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
 
 def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers) -> "list[Outcome]":
     """Train what is left, and return the runs that failed."""
-    from invint.cli.study_progress import StudyProgress
+    from invint.cli.progress import StudyProgress
     from invint.study.pool import InProcess, completed, executor_for
 
     failed = []

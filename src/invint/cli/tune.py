@@ -1,6 +1,6 @@
 """`invint tune`: find better values for a recipe on validation images."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,11 +20,11 @@ from invint.cli.options import (
 )
 from invint.cli.study import Workers
 from invint.errors import ConfigError, RunError
+from invint.files import write_atomically
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
     from invint.recipes import Recipe
-    from invint.study.journal import Journal, Measured, Trial
-    from invint.study.tune import Budget, OnTrial, Tuning
+    from invint.study.tune import Budget, Journal, Measured, Trial, Tuning
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
 
@@ -87,7 +87,7 @@ def tune(  # noqa: PLR0913
     from invint.recipes.registry import write_recipe
     from invint.study.pool import Workspace, threads_each
     from invint.study.search import check_scales, round_of_brackets, search_space
-    from invint.study.tune import TITLES, Budget, Tuning, tuned_recipe, write_trials
+    from invint.study.tune import TITLES, Budget, Tuning, trials_csv, tuned_recipe
     from invint.train import Execution
 
     chosen = chosen_recipe(recipe, size=size, data=data, assignments=assignments)
@@ -97,7 +97,6 @@ def tune(  # noqa: PLR0913
     if compare not in (None, "random"):
         raise ConfigError(f"--compare {compare}: there is random")
     workers = Workers(jobs, engine, address)
-    workers.check()
     if threads is None and jobs > 1 and address is None:
         threads = threads_each(jobs)
     execution = Execution(device=device, threads=threads)
@@ -117,10 +116,11 @@ def tune(  # noqa: PLR0913
         ended = search(tuning, budget, workers, compare=compare is not None)
         own = tuning.evaluate({}, max_scale) if reference else None
         figure = tuning_figure(ended, tuning.space, None if own is None else own.error)
-        files = [tuning.store.path / "tuning.png", tuning.store.path / "tuning.svg"]
-        for file in files:
+        names = ("trials.csv", "tuning.png", "tuning.svg")
+        table, *figures = files = [tuning.store.path / name for name in names]
+        write_atomically(table, trials_csv(ended, tuning.space))
+        for file in figures:
             save_figure(figure, file)
-        files.insert(0, write_trials(tuning.store.path, ended, tuning.space))
     method, best = show_outcome(ended, own, max_scale)
     found = tuned_recipe(chosen, best, TITLES[method], len(ended[method]))
     write_recipe(found, path, base=recipe if recipe in RECIPES else str(Path(recipe).resolve()))
@@ -143,26 +143,37 @@ def search(
 ) -> "dict[str, list[Trial]]":
     """Spend the budget, and return the trials of each method in the order in which they ended."""
     from invint.study.pool import executor_for
+    from invint.study.search import OPTIMIZERS
+    from invint.study.tune import Journal, tune
 
+    ended: dict[str, list[Trial]] = {}
     tuning.describe()
     with executor_for(
         tuning.workspace, engine=workers.engine, jobs=workers.jobs, address=workers.address
     ) as executor:
-        bohb = tuning.search("bohb", budget, executor, jobs=workers.jobs, progress=_bar)
-        if not compare:
-            return {"bohb": bohb}
-        equal = tuning.equal_budget(bohb)
-        drawn = tuning.search("random", equal, executor, jobs=workers.jobs, progress=_bar)
-        return {"bohb": bohb, "random": drawn}
+        for method in ("bohb", "random") if compare else ("bohb",):
+            budget = tuning.equal_budget(ended["bohb"]) if ended else budget
+            journal = Journal(tuning.store.path / f"{method}.jsonl")
+            with _bar(method, budget, journal) as update:
+                tune(
+                    OPTIMIZERS[method](tuning.space, tuning.scales, tuning.seed),
+                    tuning.evaluate,
+                    journal,
+                    budget,
+                    executor=executor,
+                    jobs=workers.jobs,
+                    on_trial=update,
+                )
+            ended[method] = journal.ended
+    return ended
 
 
 @contextmanager
-def _bar(method: str, budget: "Budget", journal: "Journal") -> "Iterator[OnTrial]":
+def _bar(method: str, budget: "Budget", journal: "Journal") -> "Iterator[Callable[[Trial], None]]":
     """Show a bar over a search, and yield what moves it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from invint.study.journal import best_trial
-    from invint.study.tune import TITLES, share
+    from invint.study.tune import TITLES, best_trial, share
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console(error=True)) as progress:
@@ -185,9 +196,8 @@ def show_outcome(
     ended: "Mapping[str, Sequence[Trial]]", own: "Measured | None", scale: float
 ) -> "tuple[str, Trial]":
     """Print the best trials and what they say; return the best of all, and its method."""
-    from invint.study.journal import best_trial
     from invint.study.search import OWNER
-    from invint.study.tune import against_own, verdict
+    from invint.study.tune import against_own, best_trial, verdict
 
     best = best_trial(trial for found in ended.values() for trial in found)
     _show_trials(ended)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invint.figures.style import BLUE, INK, SOFT, VERMILLION, log_ticks, new_figure, styled
-from invint.study.journal import Trial, best_trial, incumbents
 from invint.study.search import Choice, Range, Space
-from invint.study.tune import TITLES, share
+from invint.study.tune import TITLES, Trial, best_trial, incumbents, share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

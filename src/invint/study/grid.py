@@ -1,6 +1,6 @@
 """Studies: the paper's tables as grids of recipes, sizes and seeds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,16 +153,28 @@ def plan(
     Raises:
         ConfigError: Something asked for is not in the study or not in the data.
     """
-    recipes = [_adapted(find_recipe(name), data, scale) for name in chosen_recipes(study, only)]
+    if seeds is not None and (not seeds or min(seeds) < 0):
+        raise ConfigError(f"--seed: expected seeds of 0 or more, got {list(seeds) or 'none'}")
+    if scale is not None and not 0 < scale <= 1:
+        raise ConfigError(f"--scale {scale:g}: expected a fraction of the iterations in (0, 1]")
+    recipes = [find_recipe(name) for name in chosen_recipes(study, only)]
+    if data:
+        recipes = [with_choices(recipe, {"data": data}, "--data") for recipe in recipes]
+    if scale is not None:
+        recipes = [
+            with_choices(recipe, {"train": {"scale": scale}}, "--scale") for recipe in recipes
+        ]
     counts = {recipe.data: count(recipe.data) for recipe in recipes}
+    if sizes is None:  # without those that another, smaller data set does not have
+        sizes = [size for size in study.sizes if size is None or size <= min(counts.values())]
     cells = [
-        Cell(_sized(recipe, size, images), seed, images)
-        for seed in (range(study.seeds) if seeds is None else _checked_seeds(seeds))
-        for size in (_fitting(study.sizes, counts) if sizes is None else sizes)
+        Cell(_sized(recipe, size, counts[recipe.data]), seed, counts[recipe.data])
+        for seed in (range(study.seeds) if seeds is None else seeds)
+        for size in sizes
         for recipe in recipes
-        for images in (counts[recipe.data],)
     ]
-    return _without_repeats(cells)
+    # What is asked for twice is one run.
+    return list({(cell.recipe.name, cell.recipe.hash, cell.seed): cell for cell in cells}.values())
 
 
 def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
@@ -177,12 +189,6 @@ def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
     return [name for name in study.recipes if not only or name in {known[each] for each in only}]
 
 
-def _fitting(sizes: Iterable[int | None], counts: Mapping[DataChoice, int]) -> list[int | None]:
-    """Leave out the study's own sizes that another, smaller data set does not have."""
-    smallest = min(counts.values())
-    return [size for size in sizes if size is None or size <= smallest]
-
-
 def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:
     if size is not None and not 1 <= size <= images:
         raise ConfigError(
@@ -190,23 +196,3 @@ def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:
             f"{images:,}, or all"
         )
     return recipe.replace(data={"size": None if size == images else size})
-
-
-def _checked_seeds(seeds: Sequence[int]) -> Sequence[int]:
-    if not seeds or min(seeds) < 0:
-        raise ConfigError(f"--seed: expected seeds of 0 or more, got {list(seeds) or 'none'}")
-    return seeds
-
-
-def _without_repeats(cells: Iterable[Cell]) -> list[Cell]:
-    return list({(cell.recipe.name, cell.recipe.hash, cell.seed): cell for cell in cells}.values())
-
-
-def _adapted(recipe: Recipe, data: Mapping[str, Any] | None, scale: float | None) -> Recipe:
-    if data:
-        recipe = with_choices(recipe, {"data": data}, "--data")
-    if scale is not None:
-        if not 0 < scale <= 1:
-            raise ConfigError(f"--scale {scale:g}: expected a fraction of the iterations in (0, 1]")
-        recipe = with_choices(recipe, {"train": {"scale": scale}}, "--scale")
-    return recipe

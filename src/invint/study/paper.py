@@ -219,12 +219,3 @@ def printed(recipe: str, size: int) -> str | None:
         return text
     more = max(digits, len(repr(deviation).partition(".")[2]))
     return f"{text} ± {deviation:.{more}f}"
-
-
-def paper_label(recipe: str) -> str | None:
-    """Return what the paper calls one of our recipes."""
-    for table in (*list(TABLES.values())[1:], SELECTION_TABLE):
-        for row in table.rows:
-            if row.recipe == recipe:
-                return row.label
-    return None

@@ -4,7 +4,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -23,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -185,54 +184,34 @@ def completed(
     Raises:
         RunError: The scheduler of a cluster was lost.
     """
-    if not isinstance(executor, InProcess | WorkerProcesses):
-        workspace = workspace.absolute()
-    queue, running = RunQueue(cells, note), dict[Future[Outcome], Cell]()
+    here = isinstance(executor, InProcess | WorkerProcesses)
+    workspace = workspace if here else workspace.absolute()
+    queue, running = deque(cells), dict[Future[Outcome], Cell]()
+    losses, postponed = Counter[Cell](), set[Cell]()
     try:
-        while queue.cells or running:
-            while queue.cells and (at_once is None or len(running) < at_once):
-                cell = queue.cells.popleft()
+        while queue or running:
+            while queue and (at_once is None or len(running) < at_once):
+                cell = queue.popleft()
                 arguments = () if callback is None else (callback(cell),)
                 running[executor.submit(run_cell, cell, workspace, *arguments)] = cell
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in [each for each in running if each in done]:
                 cell = running.pop(future)
                 outcome = _outcome(future, cell, workspace.folder(cell))
-                if not queue.put_back(outcome):
+                losses[cell] += outcome.lost
+                if outcome.locked:
+                    if cell not in postponed:
+                        note(f"{cell.label}: another process is working on it; trying again later")
+                    postponed.add(cell)
+                    queue.append(cell)
+                elif outcome.lost and losses[cell] < LOSSES:
+                    note(f"{cell.label}: its process was lost; resuming from its last checkpoint")
+                    queue.appendleft(cell)
+                else:
                     yield outcome
     finally:
         for future in running:
             future.cancel()
-
-
-class RunQueue:
-    """The runs that are still to be started, or to be tried again.
-
-    Args:
-        cells: The runs.
-        note: Receives why a run is tried again.
-    """
-
-    def __init__(self, cells: Sequence[Cell], note: Note) -> None:
-        self.cells, self.note = deque(cells), note
-        self.losses, self.postponed = Counter[Cell](), set[Cell]()
-
-    def put_back(self, outcome: Outcome) -> bool:
-        """Put a run into the queue again if it is worth another try, and return whether it is."""
-        cell = outcome.cell
-        if outcome.locked:
-            if cell not in self.postponed:
-                self.note(f"{cell.label}: another process is working on it; trying again later")
-            self.postponed.add(cell)
-            self.cells.append(cell)
-            return True
-        if outcome.lost:
-            self.losses[cell] += 1
-            if self.losses[cell] < LOSSES:
-                self.note(f"{cell.label}: its process was lost; resuming from its last checkpoint")
-                self.cells.appendleft(cell)
-                return True
-        return False
 
 
 def _outcome(future: "Future[Outcome]", cell: Cell, folder: Path) -> Outcome:
@@ -249,18 +228,11 @@ def _outcome(future: "Future[Outcome]", cell: Cell, folder: Path) -> Outcome:
         problem = f"its process was lost {LOSSES} times; is there enough memory for it?"
         return Outcome(cell, folder, problem=f"{folder}: {problem}", lost=True)
     except Exception as error:
-        problem = (
-            "several workers were lost over it; is there enough memory for it?"
-            if _killed_workers(error)
-            else f"{type(error).__name__}: {error}"
-        )
+        if type(error).__name__ == "KilledWorker":  # by name: Dask need not be installed
+            problem = "several workers were lost over it; is there enough memory for it?"
+        else:
+            problem = f"{type(error).__name__}: {error}"
         return Outcome(cell, folder, problem=f"{folder}: {problem}")
-
-
-def _killed_workers(error: Exception) -> bool:
-    """Return whether Dask has given a call up; if it has, it is imported."""
-    distributed = sys.modules.get("distributed")
-    return distributed is not None and isinstance(error, distributed.KilledWorker)
 
 
 # Executors
@@ -288,12 +260,14 @@ def executor_for(
         ConfigError: Dask is not installed, or no scheduler answers.
     """
     with ExitStack() as stack:
-        stack.enter_context(_interrupted_by_sigterm())
+        # SIGTERM ends this process as Ctrl-C does, so that its workers end with it.
+        stack.enter_context(_handled(signal.SIGTERM, signal.default_int_handler))
         if engine == "dask" or address is not None:
             client = _connect(stack, workspace, jobs=jobs, address=address)
             options = {"pure": False, "resources": _resources(client, workspace, note)}
             executor: Executor = client.get_executor(**options)
-            stack.push(_cancel_after_error(executor))
+            # Left as a context manager, it would wait for the runs under way after an error too.
+            stack.push(lambda kind, *_: executor.shutdown(wait=kind is None))
         else:
             executor = InProcess() if jobs == 1 else WorkerProcesses(jobs)
             stack.enter_context(executor)
@@ -344,7 +318,9 @@ class WorkerProcesses(Executor):
         """Hand a call to the process with the fewest calls."""
         self.calls = [[call for call in calls if not call.done()] for calls in self.calls]
         index = min(range(self.jobs), key=lambda each: len(self.calls[each]))
-        with _deaf_to_interrupts():  # the call may start a process, which inherits this
+        # The call may start a process, which inherits this: Ctrl-C is to reach it only while it
+        # trains, when it can save.
+        with _handled(signal.SIGINT, signal.SIG_IGN):
             try:
                 future = self.pools[index].submit(_in_worker, function, *arguments, **options)
             except BrokenExecutor:
@@ -365,12 +341,11 @@ class WorkerProcesses(Executor):
         processes = [each for pool in self.pools for each in (pool._processes or {}).values()]
         for process in processes:
             process.terminate()
-        alive, deadline = {each.sentinel: each for each in processes}, time.monotonic() + PATIENCE
-        while alive and time.monotonic() < deadline:
-            for sentinel in connection.wait(list(alive), deadline - time.monotonic()):
-                del alive[sentinel]  # type: ignore[arg-type]
-        for process in alive.values():
-            process.kill()
+        deadline = time.monotonic() + PATIENCE
+        for process in processes:
+            # Not `join`: a thread of the pool reaps the process, and only one of them can.
+            if not connection.wait([process.sentinel], max(0.0, deadline - time.monotonic())):
+                process.kill()
         self.shutdown(cancel_futures=True)
 
     def __exit__(
@@ -420,33 +395,13 @@ def choose_gpu(index: int) -> None:
 def _end_with_parent() -> None:
     """End this process at once when the one that started it is gone, however it went."""
     parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    sentinel = parent.sentinel
 
     def watch() -> None:
-        connection.wait([sentinel])
-        os._exit(1)
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Start processes that Ctrl-C reaches only while they train, when they can save."""
-    with _handled(signal.SIGINT, signal.SIG_IGN):
-        yield
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process as Ctrl-C does, so that its workers end with it."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    with _handled(signal.SIGTERM, interrupt):
-        yield
 
 
 @contextmanager
@@ -469,7 +424,7 @@ def _connect(stack: ExitStack, workspace: Workspace, *, jobs: int, address: str 
     """Return a client of a cluster that is closed with the stack."""
     distributed = require_extra("distributed", "--engine dask", "cluster")
     if address is None:
-        gpus = _wants_gpus(workspace) and torch.cuda.is_available()
+        gpus = workspace.execution.device != "cpu" and torch.cuda.is_available()
         cluster = distributed.LocalCluster(
             n_workers=jobs,
             threads_per_worker=1,
@@ -496,19 +451,6 @@ def dask_setup(worker: Any) -> None:
     choose_gpu(worker.name)
 
 
-def _cancel_after_error(executor: Executor) -> Callable[..., None]:
-    """Return what ends the executor of a client: leaving it would wait for the runs under way."""
-
-    def leave(kind: object, *_: object) -> None:
-        executor.shutdown(wait=kind is None)
-
-    return leave
-
-
-def _wants_gpus(workspace: Workspace) -> bool:
-    return workspace.execution.device != "cpu"
-
-
 def _resources(client: Any, workspace: Workspace, note: Note) -> dict[str, float] | None:
     """Return what a run asks of a worker: a GPU, where the cluster offers some."""
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
@@ -517,7 +459,7 @@ def _resources(client: Any, workspace: Workspace, note: Note) -> dict[str, float
     if any(worker["nthreads"] > 1 for worker in workers):
         note("a worker with several threads makes one run at a time: start it with --nthreads 1")
     offered = any(worker["resources"].get("GPU") for worker in workers)
-    if offered and _wants_gpus(workspace):
+    if offered and workspace.execution.device != "cpu":
         return {"GPU": 1}
     if workspace.execution.device == "cuda" and workers:
         note("no worker offers GPUs: start it with --resources GPU=1, or runs share its GPU")

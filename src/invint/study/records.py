@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from invint.audit import Audit
 from invint.errors import ConfigError, InvintError, RunError
 from invint.files import write_atomically
 from invint.train.store import RunStore
+from invint.version import COMPARABLE
+
+FORMAT = 1
+POINTS = 60  # of a learning curve that are kept in a record
+BINS = 15  # of confidence, for the calibration
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class RunRecord:
     train_images: int
     version: str
     environment: dict[str, Any] = field(default_factory=dict)
-    curve: tuple[dict[str, float], ...] = ()
+    curve: tuple[dict[str, Any], ...] = ()
     selections: tuple[dict[str, Any], ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
     calibration: tuple[Bin, ...] = ()
@@ -126,6 +132,9 @@ class RunRecord:
         return sum(gaps) / total
 
 
+RECORD = TypeAdapter(RunRecord)
+
+
 def check_alike(runs: Sequence[RunRecord]) -> None:
     """Refuse runs that do not belong into one table.
 
@@ -134,7 +143,7 @@ def check_alike(runs: Sequence[RunRecord]) -> None:
             several recipes under one name and size.
     """
     versions = sorted({run.version for run in runs})
-    if len(versions) > 1:
+    if len(versions) > 1 and not set(versions) <= set(COMPARABLE):
         raise ConfigError(
             f"runs of invint {' and '.join(versions)} do not belong into one table; "
             "give those of one version"
@@ -153,9 +162,6 @@ def check_alike(runs: Sequence[RunRecord]) -> None:
                 f"(hashes {hashes[run.recipe, run.data, run.size]} and {run.hash}), do not belong "
                 "into one table"
             )
-
-
-BINS = 15  # of confidence, for the calibration
 
 
 def read_predictions(run: RunRecord) -> tuple[Tensor, Tensor] | None:
@@ -196,40 +202,29 @@ def read_run(folder: Path) -> RunRecord:
     recipe, environment, subset = map(
         store.require, ("recipe.json", "environment.json", "subset.json")
     )
-    log = store.log()
-    predictions, turns = store.predictions, store.turns
+    log, predictions, turns = store.log(), store.predictions, store.turns
+    # What a result and a record call alike; one that lacks a number is no record below.
+    copied = {each.name: result[each.name] for each in fields(RunRecord) if each.name in result}
     try:
-        return RunRecord(
-            recipe=result["recipe"],
-            about=recipe.get("about", ""),
-            hash=result["hash"],
-            choices=recipe["choices"],
-            seed=result["seed"],
-            size=subset["size"] or result["train_images"],
-            subset=subset["hash"],
-            data=result["data"]["name"],
-            note=result["data"].get("note") or "",
-            fingerprint=result["data"]["fingerprint"],
-            error=result["error"],
-            averaged_error=result.get("averaged_error"),
-            validation_error=result.get("validation_error"),
-            cross_entropy=result["cross_entropy"],
-            per_class=tuple(ClassError(**each) for each in result["per_class"]),
-            parameters=result["parameters"],
-            steps=result["steps"],
-            scale=result["scale"],
-            seconds=result["seconds"],
-            test_images=result["test_images"],
-            train_images=result["train_images"],
-            version=result["invint"],
-            environment=environment,
-            curve=tuple(line for line in log if "event" not in line),
-            selections=tuple(line for line in log if line.get("event") == "selection"),
-            confusion=() if predictions is None else confusion_matrix(*predictions),
-            calibration=() if predictions is None else calibration_bins(*predictions),
-            turns=() if turns is None else accuracy_by_angle(turns),
-            folder=folder,
-        )
+        own = {
+            "about": recipe.get("about", ""),
+            "choices": recipe["choices"],
+            "size": subset["size"] or result["train_images"],
+            "subset": subset["hash"],
+            "data": result["data"]["name"],
+            "note": result["data"].get("note") or "",
+            "fingerprint": result["data"]["fingerprint"],
+            "per_class": tuple(ClassError(**each) for each in result["per_class"]),
+            "version": result["invint"],
+            "environment": environment,
+            "curve": tuple(line for line in log if "event" not in line),
+            "selections": tuple(line for line in log if line.get("event") == "selection"),
+            "confusion": () if predictions is None else confusion_matrix(*predictions),
+            "calibration": () if predictions is None else calibration_bins(*predictions),
+            "turns": () if turns is None else accuracy_by_angle(turns),
+            "folder": folder,
+        }
+        return RunRecord(**(copied | own))
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder}: its files are not those of a run ({error!r})") from error
 
@@ -237,23 +232,6 @@ def read_run(folder: Path) -> RunRecord:
 def accuracy_by_angle(audit: Audit) -> tuple[tuple[float, float], ...]:
     """Return pairs of angle and accuracy of the rotations, mirrored ones left out."""
     return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns if not turn.mirrored)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or say in one line what is wrong with the file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise RunError(f"{path}: damaged, it is not JSON ({error})") from error
-    if not isinstance(values, dict):
-        raise RunError(f"{path}: damaged, expected a JSON object, got {type(values).__name__}")
-    return values
-
-
-FORMAT = 1
-POINTS = 60  # of a learning curve that are kept in a record
 
 
 def find_runs(paths: Iterable[Path], notes: list[str] | None = None) -> list[RunRecord]:
@@ -266,26 +244,21 @@ def find_runs(paths: Iterable[Path], notes: list[str] | None = None) -> list[Run
     Returns:
         The runs, in order of recipe, size and seed.
     """
-    skipped = [] if notes is None else notes
-    runs: dict[tuple[str, str, int], RunRecord] = {}
+    found, skipped = list[RunRecord](), [] if notes is None else notes
     for path in paths:
-        for run in _runs_at(path, skipped):
-            runs.setdefault((run.recipe, run.hash, run.seed), run)
+        if path.is_file() and path.suffix == ".json":
+            found += read_records(path)
+        elif not path.is_dir():
+            raise ConfigError(f"{path}: expected a folder of runs or a .json file of records")
+        for file in sorted(path.rglob("recipe.json")):
+            try:
+                found.append(read_run(file.parent))
+            except InvintError as error:
+                skipped.append(f"left out {error}")
+    runs: dict[tuple[str, str, int], RunRecord] = {}
+    for run in found:
+        runs.setdefault((run.recipe, run.hash, run.seed), run)
     return sorted(runs.values(), key=lambda run: (run.recipe, run.size, run.seed))
-
-
-def _runs_at(path: Path, notes: list[str]) -> list[RunRecord]:
-    if path.is_file() and path.suffix == ".json":
-        return read_records(path)
-    if not path.is_dir():
-        raise ConfigError(f"{path}: expected a folder of runs or a .json file of records")
-    runs = []
-    for file in sorted(path.rglob("recipe.json")):
-        try:
-            runs.append(read_run(file.parent))
-        except InvintError as error:
-            notes.append(f"left out {error}")
-    return runs
 
 
 def to_record(run: RunRecord) -> dict[str, Any]:
@@ -297,7 +270,10 @@ def to_record(run: RunRecord) -> dict[str, Any]:
     ]
     step = -(-len(run.curve) // POINTS) or 1
     values["curve"] = [
-        {key: _shorter(value) for key, value in line.items()}
+        {
+            key: float(f"{value:.5g}") if isinstance(value, float) else value
+            for key, value in line.items()
+        }
         for index, line in enumerate(run.curve, start=1)
         if index % step == 0 or index == len(run.curve)
     ]
@@ -306,21 +282,15 @@ def to_record(run: RunRecord) -> dict[str, Any]:
 
 def from_record(values: dict[str, Any]) -> RunRecord:
     """Read what `to_record` returned."""
+    if values.get("format") != FORMAT:
+        raise ConfigError(f"not a record of format {FORMAT}; write it again")
     try:
-        values = dict(values)
-        if values.pop("format") != FORMAT:
-            raise ConfigError(f"not a record of format {FORMAT}; write it again")
-        values["per_class"] = tuple(ClassError(**each) for each in values["per_class"])
-        values["calibration"] = tuple(Bin(*each) for each in values["calibration"])
-        for name in ("curve", "selections"):
-            values[name] = tuple(values[name])
-        for name in ("confusion", "turns"):
-            values[name] = tuple(tuple(row) for row in values[name])
-        return RunRecord(**values)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"not a record of a run ({error!r})") from error
+        bins = [Bin(*each) for each in values.get("calibration", ())]
+        return RECORD.validate_python(values | {"calibration": bins})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"not a record of a run ({place}: {first['msg']})") from error
 
 
 def write_records(runs: Sequence[RunRecord], path: Path) -> None:
@@ -331,12 +301,12 @@ def write_records(runs: Sequence[RunRecord], path: Path) -> None:
 
 def read_records(path: Path) -> list[RunRecord]:
     """Read a file that `write_records` wrote, or one holding a single record."""
-    values = read_json(path)
     try:
+        values = json.loads(path.read_text(encoding="utf-8"))
         return [from_record(each) for each in values.get("runs", [values])]
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-
-
-def _shorter(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunError(f"{path}: damaged, it is not a file of records ({error})") from error

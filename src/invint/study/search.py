@@ -45,10 +45,6 @@ class Range:
     log: bool = False
     whole: bool = False
 
-    def holds(self, value: float) -> bool:
-        """Say whether a value is in the range."""
-        return self.low <= value <= self.high
-
     def including(self, value: float) -> "Range":
         """Return the range, widened if need be so that a value is in it."""
         if self.log and value <= 0:
@@ -84,10 +80,6 @@ class Choice:
     values: tuple[int, ...]
     log = True
 
-    def holds(self, value: float) -> bool:
-        """Say whether a value is among the numbers."""
-        return value in self.values
-
     def including(self, value: int) -> "Choice":
         """Return the choice with one more number, unless it is among them."""
         return replace(self, values=tuple(sorted({*self.values, value})))
@@ -104,6 +96,12 @@ class Choice:
 
 Space = tuple[Range | Choice, ...]
 
+PLAIN_SGD: Space = (
+    Range("train.lr", 1e-3, 0.5, log=True),
+    Range("train.weight_decay", 1e-5, 1e-2, log=True),
+    Range("model.dropout", 0.0, 0.8),
+)
+
 
 def search_space(recipe: Recipe) -> Space:
     """Return what is tuned of a recipe: what its appendix column has, and the recipe's own values.
@@ -113,7 +111,7 @@ def search_space(recipe: Recipe) -> Space:
     rate, weight decay and dropout.
     """
     sgd = recipe.train.optimizer == "sgd"
-    space = _plain_sgd() if sgd else _adam(recipe) + _steerable(recipe)
+    space = PLAIN_SGD if sgd else _adam(recipe) + _steerable(recipe)
     return tuple(_with_own(each, recipe) for each in space)
 
 
@@ -149,14 +147,6 @@ def own_value(recipe: Recipe, path: str) -> Any:
     part, _, key = path.partition(".")
     value = getattr(getattr(recipe, part), key)
     return value[0] if isinstance(value, Sequence) else value
-
-
-def _plain_sgd() -> Space:
-    return (
-        Range("train.lr", 1e-3, 0.5, log=True),
-        Range("train.weight_decay", 1e-5, 1e-2, log=True),
-        Range("model.dropout", 0.0, 0.8),
-    )
 
 
 def _adam(recipe: Recipe) -> Space:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, stdev
 from typing import TypeVar
 
@@ -85,14 +86,11 @@ def paired_difference(
     centre = spread(differences)
     if centre.deviation is None:
         return Difference(centre.mean, None, None, 1)
-    half = _quantile(confidence, len(differences)) * centre.deviation / math.sqrt(len(differences))
-    return Difference(centre.mean, centre.mean - half, centre.mean + half, len(differences))
-
-
-def _quantile(confidence: float, pairs: int) -> float:
     from scipy.stats import t  # slow to import
 
-    return float(t.ppf((1 + confidence) / 2, pairs - 1))
+    quantile = float(t.ppf((1 + confidence) / 2, len(differences) - 1))
+    half = quantile * centre.deviation / math.sqrt(len(differences))
+    return Difference(centre.mean, centre.mean - half, centre.mean + half, len(differences))
 
 
 @dataclass(frozen=True)
@@ -133,11 +131,13 @@ def confusion_excess(
             "confusion_excess: the matrices must count the same test images, got "
             f"{totals[0]} and {totals[1]} images by class"
         )
-    pairs = [(i, j) for i in range(len(first)) for j in range(i)]
+    from scipy.stats import binom  # slow to import
+
     tested = []
-    for i, j in pairs:
+    for j, i in combinations(range(len(first)), 2):
         count, other = (matrix[i][j] + matrix[j][i] for matrix in (first, second))
-        tested.append((_excess_probability(count, count + other), (j, i), count, other))
+        chance = float(binom.sf(count - 1, count + other, 0.5)) if count + other else 1.0
+        tested.append((chance, (j, i), count, other))
     tested.sort()
     found, corrected = [], 0.0
     for rank, (probability, classes, count, other) in enumerate(tested):
@@ -145,12 +145,3 @@ def confusion_excess(
         if corrected < level:
             found.append(Excess(classes, count, other, corrected))
     return found
-
-
-def _excess_probability(count: int, total: int) -> float:
-    """Return the probability of at least `count` heads among `total` throws of a coin."""
-    if total == 0:
-        return 1.0
-    from scipy.stats import binom  # slow to import
-
-    return float(binom.sf(count - 1, total, 0.5))

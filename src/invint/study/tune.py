@@ -1,38 +1,155 @@
-"""Tuning: trials of what an optimizer proposes, on any executor, until the budget is spent."""
+"""Tuning: trials of what an optimizer proposes, on any executor, until the budget is spent.
+
+A journal keeps the trials: from it a tuning that was killed is resumed.
+"""
 
 import csv
 import hashlib
 import io
 import json
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from invint.errors import ConfigError, RunError
 from invint.files import write_atomically
 from invint.recipes import Recipe
-from invint.study.journal import Journal, Measured, Trial, best_trial, cost
 from invint.study.pool import InProcess, Workspace
-from invint.study.search import (
-    OPTIMIZERS,
-    OWNER,
-    Configuration,
-    Optimizer,
-    Proposal,
-    Space,
-    configured,
-)
+from invint.study.search import OWNER, Configuration, Optimizer, Proposal, Space, configured
 from invint.train import Execution
 from invint.train.store import RunStore
 
 VALIDATION = 0.2  # of the training images, as in the appendix
+TITLES = {"bohb": "BOHB", "random": "random search"}
 
-Evaluate = Callable[[Configuration, float], Measured]
-OnTrial = Callable[[Trial], None]
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A configuration, tried with a fraction of the iterations.
+
+    Attributes:
+        number: Its index among the proposals, from 0.
+        configuration: The values tried, by their path in the recipe.
+        fidelity: Fraction of the iterations.
+        state: `proposed`, `done` or `failed`.
+        validation_error: Of the last weights; `None` unless done.
+        seconds: How long it took.
+        folder: Of its run.
+        problem: Why it failed.
+        elapsed: Seconds of the tuning when it ended, over all its starts.
+    """
+
+    number: int
+    configuration: Configuration
+    fidelity: float
+    state: str = "proposed"
+    validation_error: float | None = None
+    seconds: float = 0.0
+    folder: str = ""
+    problem: str = ""
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a trial.
+
+    Attributes:
+        error: The validation error of the last weights; `None` if the trial failed.
+        seconds: How long it took.
+        folder: Of its run.
+        problem: Why it failed.
+    """
+
+    error: float | None
+    seconds: float = 0.0
+    folder: str = ""
+    problem: str = ""
+
+
+class Journal:
+    """Trials in the order in which they were proposed and ended, one JSON object a line.
+
+    A line is added when a trial is proposed and another when it has ended, each flushed to the
+    disk. Replayed in this order, an optimizer with the same seed is where it was.
+
+    Args:
+        path: The file; what a kill left of its last line is cut off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        self.entries = [self._read(line) for line in whole.splitlines()]
+        if whole != text:
+            write_atomically(path, whole)
+
+    def _read(self, line: str) -> Trial:
+        try:
+            values: dict[str, Any] = json.loads(line)
+            names = {field.name for field in fields(Trial)}
+            return Trial(**{key: value for key, value in values.items() if key in names})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"{self.path}: a line is not a trial ({line[:60]!r}); move the file away to "
+                "start over: finished runs are not repeated"
+            ) from error
+
+    def add(self, trial: Trial) -> None:
+        """Write a line and wait until it is on the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(asdict(trial)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.entries.append(trial)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the tuning so far."""
+        return max((entry.elapsed for entry in self.entries), default=0.0)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every trial as it is now, in the order of the proposals."""
+        latest = {entry.number: entry for entry in self.entries}
+        return [latest[number] for number in sorted(latest)]
+
+    @property
+    def ended(self) -> list[Trial]:
+        """The trials that have ended, in this order."""
+        return [entry for entry in self.entries if entry.state != "proposed"]
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """Return the trial with the lowest error among those with the most iterations."""
+    done = [trial for trial in trials if trial.validation_error is not None]
+    return min(done, key=lambda trial: (-trial.fidelity, trial.validation_error), default=None)
+
+
+def cost(trials: Iterable[Trial]) -> float:
+    """Return what trials cost together, in trials with all iterations."""
+    return sum(trial.fidelity for trial in trials)
+
+
+def incumbents(ended: Sequence[Trial], fidelity: float) -> list[tuple[float, float]]:
+    """Return pairs of cost so far and lowest error so far, at each trial of a fidelity."""
+    points, spent, lowest = list[tuple[float, float]](), 0.0, float("inf")
+    for trial in ended:
+        spent += trial.fidelity
+        if trial.validation_error is not None and trial.fidelity == fidelity:
+            lowest = min(lowest, trial.validation_error)
+            points.append((spent, lowest))
+    return points
+
+
+# The loop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +167,10 @@ class Budget:
     def __post_init__(self) -> None:
         if (self.trials is None) == (self.hours is None):
             raise ConfigError(f"{OWNER}: give either --trials or --hours")
-        if (self.trials is not None and self.trials < 1) or (
-            self.hours is not None and not 0 < self.hours < math.inf
-        ):
-            raise ConfigError(
-                f"{OWNER}: the budget must be positive, got "
-                + (f"--hours {self.hours:g}" if self.trials is None else f"--trials {self.trials}")
-            )
+        if self.trials is not None and self.trials < 1:
+            raise ConfigError(f"{OWNER}: the budget must be positive, got --trials {self.trials}")
+        if self.hours is not None and not 0 < self.hours < math.inf:
+            raise ConfigError(f"{OWNER}: the budget must be positive, got --hours {self.hours:g}")
 
     def left(self, trials: int, seconds: float) -> bool:
         """Say whether one more trial may be started."""
@@ -67,13 +181,13 @@ class Budget:
 
 def tune(
     optimizer: Optimizer,
-    evaluate: Evaluate,
+    evaluate: Callable[[Configuration, float], Measured],
     journal: Journal,
     budget: Budget,
     *,
     executor: Executor | None = None,
     jobs: int = 1,
-    on_trial: OnTrial = lambda trial: None,  # noqa: ARG005
+    on_trial: Callable[[Trial], None] = lambda trial: None,  # noqa: ARG005
 ) -> list[Trial]:
     """Try what an optimizer proposes until the budget is spent, and return all trials.
 
@@ -88,78 +202,54 @@ def tune(
         jobs: How many at once.
         on_trial: Receives each trial that has ended.
     """
-    began, before = time.monotonic(), journal.elapsed
-    running = RunningTrials(executor or InProcess(), evaluate)
+    executor = executor or InProcess()
+    began = time.monotonic() - journal.elapsed
+    running = dict[Future[Measured], tuple[Trial, Proposal]]()
+
+    def start(trial: Trial, proposal: Proposal) -> None:
+        running[executor.submit(evaluate, trial.configuration, trial.fidelity)] = trial, proposal
+
     for trial, proposal in replay(optimizer, journal):
-        running.start(trial, proposal)
+        start(trial, proposal)
     while True:
-        while len(running) < jobs and budget.left(
-            len(journal.trials), before + time.monotonic() - began
-        ):
-            new = propose(optimizer, journal)
-            if new is None:
+        while len(running) < jobs and budget.left(len(journal.trials), time.monotonic() - began):
+            new = optimizer.propose()
+            if new is None:  # until there are more results
                 break
-            running.start(*new)
-        if not len(running):
+            trial = Trial(
+                number=len(journal.trials), configuration=new.configuration, fidelity=new.fidelity
+            )
+            journal.add(trial)
+            start(trial, new)
+        if not running:
             return journal.trials
-        for trial, proposal, measured in running.next_ended():
-            ended = measured.of(trial, before + time.monotonic() - began)
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda each: running[each][0].number):
+            trial, proposal = running.pop(future)
+            ended = _ended(trial, future, time.monotonic() - began)
             journal.add(ended)
             optimizer.learn(proposal, ended.validation_error)
             on_trial(ended)
 
 
-class RunningTrials:
-    """The trials that are proposed and have not ended.
-
-    Args:
-        executor: Where they are trained.
-        evaluate: What is called for each.
-    """
-
-    def __init__(self, executor: Executor, evaluate: Evaluate) -> None:
-        self.executor, self.evaluate = executor, evaluate
-        self.futures: dict[Future[Measured], tuple[Trial, Proposal]] = {}
-
-    def __len__(self) -> int:
-        return len(self.futures)
-
-    def start(self, trial: Trial, proposal: Proposal) -> None:
-        """Start one more."""
-        future = self.executor.submit(self.evaluate, trial.configuration, trial.fidelity)
-        self.futures[future] = trial, proposal
-
-    def next_ended(self) -> Iterator[tuple[Trial, Proposal, Measured]]:
-        """Wait for the next to end, and yield those that have, in the order of the proposals."""
-        done, _ = wait(self.futures, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=lambda each: self.futures[each][0].number):
-            trial, proposal = self.futures.pop(future)
-            yield trial, proposal, _measured(future)
-
-
-def _measured(future: "Future[Measured]") -> Measured:
-    """Return what came of a trial, or say that its process was lost."""
+def _ended(trial: Trial, future: "Future[Measured]", elapsed: float) -> Trial:
+    """Return a trial with what came of it, or say that its process was lost."""
     try:
-        return future.result()
+        found = future.result()
     except BrokenExecutor as error:
         raise RunError(
             f"{OWNER}: a process was killed, perhaps for want of memory; the same command resumes, "
             "with fewer --jobs if need be"
         ) from error
-
-
-def propose(optimizer: Optimizer, journal: Journal) -> tuple[Trial, Proposal] | None:
-    """Ask for a proposal and write it down; `None` while the optimizer waits for results."""
-    proposal = optimizer.propose()
-    if proposal is None:
-        return None
-    trial = Trial(
-        number=len(journal.trials),
-        configuration=proposal.configuration,
-        fidelity=proposal.fidelity,
+    return replace(
+        trial,
+        state="failed" if found.error is None else "done",
+        validation_error=found.error,
+        seconds=round(found.seconds, 3),
+        folder=found.folder,
+        problem=found.problem,
+        elapsed=round(elapsed, 3),
     )
-    journal.add(trial)
-    return trial, proposal
 
 
 def replay(optimizer: Optimizer, journal: Journal) -> list[tuple[Trial, Proposal]]:
@@ -181,51 +271,7 @@ def replay(optimizer: Optimizer, journal: Journal) -> list[tuple[Trial, Proposal
     return list(unanswered.values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedTrial:
-    """Trains a configuration and returns its validation error; can be sent to other processes.
-
-    Attributes:
-        recipe: What is tuned.
-        seed: Of subset, validation images, weights and batches; the same for all trials.
-        workspace: Where and how runs are trained.
-        keep_weights: Whether to leave the weights of a trial that has ended in its folder.
-    """
-
-    recipe: Recipe
-    seed: int
-    workspace: Workspace
-    keep_weights: bool = False
-
-    def recipe_of(self, configuration: Configuration, fidelity: float) -> Recipe:
-        """Return the recipe of a trial; rotated copies of test images are left out."""
-        recipe = configured(self.recipe, configuration)
-        return recipe.replace(
-            data={"validation": VALIDATION, "test_turns": 1}, train={"scale": round(fidelity, 6)}
-        )
-
-    def __call__(self, configuration: Configuration, fidelity: float) -> Measured:
-        """Train; a loss that is NaN or infinite, or exhausted memory, is a failure of the trial."""
-        recipe = self.recipe_of(configuration, fidelity)
-        store, began = RunStore.at(self.workspace.runs, recipe, self.seed), time.monotonic()
-        finished_before = store.result is not None
-        # A run that is resumed keeps the threads it began with.
-        execution = None if store.environment is None else Execution()
-        try:
-            self.workspace.train(recipe, self.seed, execution=execution)
-        except RunError as error:
-            if isinstance(error.__cause__, OSError):  # the machine's fault, not the trial's
-                raise
-            seconds = time.monotonic() - began
-            return Measured(None, seconds, str(store.path), str(error))
-        result = store.result or {}
-        if "validation_error" not in result:
-            raise RunError(
-                f"{store.path}: the run has no validation error; remove the folder to try again"
-            )
-        if not (finished_before or self.keep_weights):
-            store.discard_weights()
-        return Measured(result["validation_error"], result["seconds"], str(store.path))
+# Trials that are runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +281,10 @@ class Tuning:
     Attributes:
         recipe: What is tuned.
         space: The values that are tuned.
-        seed: Of the proposals and of every run.
+        seed: Of the proposals, and of subset, validation images, weights and batches of all trials.
         scales: Lowest and highest fraction of the iterations.
         workspace: Where and how trials are trained.
-        keep_weights: Whether to leave the weights of trials in their folders.
+        keep_weights: Whether to leave the weights of a trial that has ended in its folder.
     """
 
     recipe: Recipe
@@ -255,16 +301,6 @@ class Tuning:
         key = hashlib.sha256(text.encode()).hexdigest()[:8]
         return RunStore(self.workspace.runs / self.recipe.name / f"tuning-{key}-{self.seed}")
 
-    @property
-    def evaluate(self) -> TrainedTrial:
-        """What a trial is."""
-        return TrainedTrial(
-            recipe=self.recipe,
-            seed=self.seed,
-            workspace=self.workspace,
-            keep_weights=self.keep_weights,
-        )
-
     def describe(self) -> None:
         """Write down what is tuned, for whoever looks into the folder."""
         values = {
@@ -274,31 +310,36 @@ class Tuning:
             "scales": self.scales,
             "space": [each.path for each in self.space],
         }
-        write_atomically(self.store.path / "tuning.json", json.dumps(values, indent=1) + "\n")
+        self.store.write("tuning.json", values)
 
-    def search(
-        self,
-        method: str,
-        budget: Budget,
-        executor: Executor,
-        *,
-        jobs: int,
-        progress: Callable[[str, Budget, Journal], AbstractContextManager[OnTrial]],
-    ) -> list[Trial]:
-        """Search by one method and return its trials in the order in which they ended."""
-        journal = Journal(self.store.path / f"{method}.jsonl")
-        optimizer = OPTIMIZERS[method](self.space, self.scales, self.seed)
-        with progress(method, budget, journal) as on_trial:
-            tune(
-                optimizer,
-                self.evaluate,
-                journal,
-                budget,
-                executor=executor,
-                jobs=jobs,
-                on_trial=on_trial,
+    def recipe_of(self, configuration: Configuration, fidelity: float) -> Recipe:
+        """Return the recipe of a trial; rotated copies of test images are left out."""
+        recipe = configured(self.recipe, configuration)
+        return recipe.replace(
+            data={"validation": VALIDATION, "test_turns": 1}, train={"scale": round(fidelity, 6)}
+        )
+
+    def evaluate(self, configuration: Configuration, fidelity: float) -> Measured:
+        """Train; a loss that is NaN or infinite, or exhausted memory, is a failure of the trial."""
+        recipe = self.recipe_of(configuration, fidelity)
+        store, began = RunStore.at(self.workspace.runs, recipe, self.seed), time.monotonic()
+        finished_before = store.result is not None
+        # A run that is resumed keeps the threads it began with.
+        execution = None if store.environment is None else Execution()
+        try:
+            self.workspace.train(recipe, self.seed, execution=execution)
+        except RunError as error:
+            if isinstance(error.__cause__, OSError):  # the machine's fault, not the trial's
+                raise
+            return Measured(None, time.monotonic() - began, str(store.path), str(error))
+        result = store.result or {}
+        if "validation_error" not in result:
+            raise RunError(
+                f"{store.path}: the run has no validation error; remove the folder to try again"
             )
-        return journal.ended
+        if not (finished_before or self.keep_weights):
+            store.discard_weights()
+        return Measured(result["validation_error"], result["seconds"], str(store.path))
 
     def equal_budget(self, trials: Sequence[Trial]) -> Budget:
         """Return as many trials with the most iterations as cost no less than these."""
@@ -307,33 +348,27 @@ class Tuning:
 
 def tuned_recipe(recipe: Recipe, trial: Trial, method: str, trials: int) -> Recipe:
     """Return the recipe with the values of a trial, to be trained on all images in full."""
-    error = "no" if trial.validation_error is None else f"{trial.validation_error:.2%}"
     about = (
-        f"{recipe.name} tuned by {method}: {error} validation error with "
+        f"{recipe.name} tuned by {method}: {trial.validation_error:.2%} validation error with "
         f"{share(trial.fidelity)}, best of {trials} trials"
     )
     found = configured(recipe, trial.configuration)
     return found.replace(name=f"{recipe.name}-tuned", about=about)
 
 
-TITLES = {"bohb": "BOHB", "random": "random search"}
-FIRST_COLUMNS = ("method", "number", "fidelity", "state", "validation_error", "seconds")
+# What they say
 
 
-def trials_csv(trials: Mapping[str, Sequence[Trial]], space: Space) -> str:
-    """Return all trials as CSV, one line each, with all digits."""
-    paths = [each.path for each in space]
+def trials_csv(ended: Mapping[str, Sequence[Trial]], space: Space) -> str:
+    """Return the trials of each method as CSV, one line each, with all digits."""
+    before = ("method", "number", "fidelity", "state", "validation_error", "seconds")
+    columns = [*before, *(each.path for each in space), "folder", "problem"]
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*FIRST_COLUMNS, *paths, "folder", "problem"])
-    for method, found in trials.items():
-        for trial in found:
-            error = "" if trial.validation_error is None else trial.validation_error
-            writer.writerow(
-                [method, trial.number, trial.fidelity, trial.state, error, trial.seconds]
-                + [trial.configuration[path] for path in paths]
-                + [trial.folder, trial.problem]
-            )
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for method, found in ended.items():
+        for trial in sorted(found, key=lambda each: each.number):
+            writer.writerow({"method": method} | asdict(trial) | trial.configuration)
     return text.getvalue()
 
 
@@ -385,21 +420,6 @@ def _line(method: str, trials: Sequence[Trial], best: Trial | None) -> str:
         f"{TITLES[method]}: {best.validation_error:.2%} validation error with "
         f"{share(best.fidelity)}, trial {best.number} ({spent})"
     )
-
-
-def write_trials(folder: Path, ended: Mapping[str, Sequence[Trial]], space: Space) -> Path:
-    """Write `trials.csv`, and return its path.
-
-    Args:
-        folder: Of the tuning.
-        ended: For each method its trials, in the order in which they ended.
-        space: What was tuned.
-    """
-    by_number = {
-        method: sorted(found, key=lambda trial: trial.number) for method, found in ended.items()
-    }
-    write_atomically(folder / "trials.csv", trials_csv(by_number, space))
-    return folder / "trials.csv"
 
 
 def share(fidelity: float) -> str:

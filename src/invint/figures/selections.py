@@ -182,7 +182,7 @@ def selection_figure(histories: Sequence[History]) -> "Figure":
     if len(histories) > 1:
         left, right = rows[-1].subplots(1, 2)
         common = _draw_pairs(left, histories, names, lambda a, b: overlap(a.final, b.final))
-        chance = fmean(chance_overlap(*pair) for pair in pairs(histories))
+        chance = fmean(chance_overlap(*pair) for pair in combinations(histories, 2))
         left.set_title(f"common distances: {fmean(common):.2f} on average, {chance:.2f} by chance")
         ranks = _draw_pairs(right, histories, names, rank_correlation)
         mean = f"{fmean(ranks):+.2f} on average" if ranks else "too few in common"

@@ -90,7 +90,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import load_digits
         >>> from sklearn.model_selection import cross_val_score
         >>> X, y = load_digits(return_X_y=True)
-        >>> scores = cross_val_score(InvariantClassifier(steps=50), X[:300], y[:300], cv=3)
+        >>> scores = cross_val_score(InvariantClassifier(steps=20), X[:100], y[:100], cv=2)
     """
 
     def __init__(  # noqa: PLR0913

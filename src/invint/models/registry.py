@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from invint.errors import ConfigError, did_you_mean
@@ -185,7 +184,9 @@ class Summary:
 def summarize(name: str, head: str | None = None) -> Summary:
     """Build a network and count."""
     channels, side = IMAGES.get(name, (3, 32))
-    model = create_model(name, head=head, in_channels=channels, image_size=side).eval()
+    with torch.device("meta"):  # shapes alone: no weight is drawn, nothing is multiplied
+        model = create_model(name, head=head, in_channels=channels, image_size=side)
+    model = model.to("meta").eval()  # constants are computed on the CPU, whoever asks
     steerable = [m for m in model.modules() if isinstance(m, LiftConv2d | GroupConv2d)]
     plain = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
     widths = dict.fromkeys(conv.out_channels for conv in steerable or plain)
@@ -211,8 +212,7 @@ def summaries() -> list[tuple[str, str | None]]:
 
 
 def _operations(model: Network, channels: int, side: int) -> int:
-    """Count multiplications without doing them."""
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.empty(1, channels, side, side))
+    """Count the multiplications for one image."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(torch.empty(1, channels, side, side, device="meta"))
     return int(counter.get_total_flops() // 2)

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from invint.data import Dataset, Split
 
 PACKAGE = Path(invint.__file__).parent
 SIDE = 8  # pixels of the smallest image, which tells images from other tensors
-ENOUGH = 2000  # calls in a file that are looked at: looking is slow
+ENOUGH = 20  # calls of a function that are looked at: looking is slow
 LAYERS = ("groups", "ops", "nn", "models")  # the mathematics, the same for every command
 
 
@@ -43,7 +43,7 @@ def walk(arguments: list[str]) -> dict[str, bool]:
         if module.name != "invint.__main__":
             importlib.import_module(module.name)  # what is only imported does not count
     files: dict[str, bool] = {}
-    looks = Counter[str]()
+    looks = Counter[CodeType]()
 
     def note(frame: FrameType, event: str, result: object) -> None:
         path = Path(frame.f_code.co_filename)
@@ -51,8 +51,8 @@ def walk(arguments: list[str]) -> dict[str, bool]:
             return
         file = str(path.relative_to(PACKAGE))
         files.setdefault(file, False)
-        looks[file] += 1
-        if not files[file] and looks[file] < ENOUGH:
+        looks[frame.f_code] += 1
+        if not files[file] and looks[frame.f_code] <= ENOUGH:
             values = frame.f_locals.values() if event == "call" else [result]
             files[file] = any(map(holds_images, values))
 

@@ -37,7 +37,7 @@ class RunLockedError(RunError):
 
 
 class Interrupted(InvintError):  # noqa: N818
-    """The user stopped a run; it can be gone on with."""
+    """The user stopped a run; it can be resumed."""
 
 
 @runtime_checkable

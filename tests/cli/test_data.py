@@ -89,7 +89,7 @@ def test_check_prints_the_scan_of_a_folder(tmp_path: Path, monkeypatch: pytest.M
     assert f"`invint data check folder:{root}` lists them" in str(stopped.exception)
     assert "pictures  20 good, 30 bad" in stopped.stdout.splitlines()
     for number in range(30):
-        assert f"  cat/empty{number:02}.png: is empty; copy it anew" in stopped.stdout.splitlines()
+        assert f"  cat/empty{number:02}.png: is empty; copy it again" in stopped.stdout.splitlines()
     options = ("--skip-bad", "--side", "16", "--test-share", "0.5")
     printed = lines("check", f"folder:{root}", *options)
     assert "test      50% held out, by class; no group and no set of copies is divided" in printed

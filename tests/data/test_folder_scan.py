@@ -69,7 +69,7 @@ def test_copies_leaks_and_conflicts(found: Scan) -> None:
 
 
 def test_bad_and_other_files(found: Scan) -> None:
-    assert [str(bad) for bad in found.bad] == ["train/cat/empty.png: is empty; copy it anew"]
+    assert [str(bad) for bad in found.bad] == ["train/cat/empty.png: is empty; copy it again"]
     assert found.others == ("readme.md", "train/cat/notes.txt")
 
 
@@ -95,7 +95,7 @@ warnings (3)
   pictures that lie in more than one class: 1
 
 bad files (1)
-  train/cat/empty.png: is empty; copy it anew
+  train/cat/empty.png: is empty; copy it again
 
 same picture in several splits (1)
   test/cat/leak.png = train/cat/2.png
@@ -188,9 +188,9 @@ def test_long_lists_are_cut() -> None:
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    bad = BadFile(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it anew")
+    bad = BadFile(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it again")
     lines = replace(PLAIN, bad=(bad,)).report().splitlines()
-    assert r"  a/\x1b[2J\n\xff.png: is empty; copy it anew" in lines
+    assert r"  a/\x1b[2J\n\xff.png: is empty; copy it again" in lines
 
 
 def test_classes_named_almost_alike_are_told() -> None:

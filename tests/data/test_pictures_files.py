@@ -24,14 +24,14 @@ def refused(data: bytes) -> str:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"", "is empty; copy it anew"),
+        (b"", "is empty; copy it again"),
         (b"GIF89a", "holds GIF; expected PNG, JPEG, BMP, TIFF or WebP: convert it"),
         (b"<!DOCTYPE html><html>", "holds a web page; expected PNG"),
         (b"version https://git-lfs.github.com", "holds a Git LFS pointer; expected"),
         (b"\0\0\0\x18ftypheic", "holds HEIF, AVIF or video; expected"),
         (b"\n<svg>", "holds SVG or XML; expected"),
         (b"hello", "holds no picture; expected"),
-        (b"\x89PNG\r\n\x1a\n", "is cut off: the end of the PNG is missing; copy it anew"),
+        (b"\x89PNG\r\n\x1a\n", "is cut off: the end of the PNG is missing; copy it again"),
         (b"\xff\xd8\xff\xd9", "has a damaged JPEG header ("),
         (b"BM", "has a damaged BMP header ("),
         (b"II*\0", "has a damaged TIFF header ("),

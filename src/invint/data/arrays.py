@@ -92,7 +92,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     if math.prod(shape) * kind.itemsize != len(data) or not data:
         raise DataError(
             f"{shown(member.filename)} says {shape} of {kind} but has {len(data):,} bytes; "
-            "save it anew"
+            "save it again"
         )
     flat = np.frombuffer(data, dtype=kind)
     return flat.reshape(shape, order="F" if fortran else "C")

@@ -145,12 +145,12 @@ def read_bytes(path: Path | str) -> tuple[bytes, os.stat_result]:
         if not stat.S_ISREG(found.st_mode):
             raise DataError("is not a regular file; remove it")
         if found.st_size == 0:
-            raise DataError("is empty; copy it anew")
+            raise DataError("is empty; copy it again")
         if found.st_size > MAX_BYTES:
             raise DataError(f"has {found.st_size:,} bytes, more than {MAX_BYTES:,}; shrink it")
         data = os.read(descriptor, found.st_size)
     except OSError as error:
-        raise DataError(f"{(error.strerror or 'cannot be read').lower()}; copy it anew") from error
+        raise DataError(f"{(error.strerror or 'cannot be read').lower()}; copy it again") from error
     finally:
         os.close(descriptor)
     if len(data) < found.st_size:
@@ -165,12 +165,12 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
     if kind != claimed:
         raise DataError(f"is named {ending} but holds {kind}; rename it to .{kind.lower()}")
     if data.rfind(ENDS.get(kind, b"")) < 0:
-        raise DataError(f"is cut off: the end of the {kind} is missing; copy it anew")
+        raise DataError(f"is cut off: the end of the {kind} is missing; copy it again")
     try:
         image: Image.Image = READERS[kind](BytesIO(data))
     except Exception as error:  # readers of damaged headers raise whatever they stumble over
         raise DataError(
-            f"has a damaged {kind} header ({first_line(error)}); copy it anew"
+            f"has a damaged {kind} header ({first_line(error)}); copy it again"
         ) from error
     width, height = image.size
     if width * height > MAX_PIXELS:
@@ -184,7 +184,7 @@ def open_picture(data: bytes, ending: str = "") -> Image.Image:
 
 def _kind(data: bytes) -> str:
     if not data:
-        raise DataError("is empty; copy it anew")
+        raise DataError("is empty; copy it again")
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     for mark, kind in MARKS:
@@ -222,7 +222,7 @@ def decode(
     except DataError:
         raise
     except Exception as error:  # decoders of damaged data raise whatever they stumble over
-        raise DataError(f"is damaged or cut off ({first_line(error)}); copy it anew") from error
+        raise DataError(f"is damaged or cut off ({first_line(error)}); copy it again") from error
 
 
 def _decoded(

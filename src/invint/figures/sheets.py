@@ -168,7 +168,7 @@ def filter_drawing(group: Group, filters: Tensor, run: RunRecord, own: Series) -
     title = f"A filter turning: {own.name}, {run.size:,} images, seed {run.seed}"
     caption = (
         f"The strongest filter of the first layer at all {group.order} elements of {group}. "
-        "Blue is positive, orange negative. It is sampled anew at every angle, never interpolated."
+        "Blue is positive, orange negative. It is sampled again at every angle, never interpolated."
     )
     values = (filters / filters.abs().max().clamp(min=1e-12)).double().numpy()
     colours = np.where(

@@ -80,7 +80,7 @@ class Choices(BaseModel):
             raise ConfigError(self._refusal(error.errors()[0], values)) from None
 
     def replace(self: C, **changes: Any) -> C:
-        """Return a copy with other values, checked anew; of a part, a mapping says what differs."""
+        """Return a checked copy with other values; a mapping says what differs in a part."""
         values = dict(self)
         for name, value in changes.items():
             old = values.get(name)
@@ -431,7 +431,7 @@ def recipe_fields() -> list[RecipeField]:
 
 
 def changed(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
-    """Return a recipe with some choices made anew, all at once.
+    """Return a recipe with some choices replaced, all at once.
 
     Args:
         recipe: The recipe to start from; it is left alone.

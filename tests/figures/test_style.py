@@ -183,4 +183,5 @@ def test_matplotlib_waits_until_something_is_drawn_and_pyplot_is_left_alone() ->
         "style.styled(style.new_figure)(100)\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

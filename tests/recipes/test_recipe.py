@@ -33,11 +33,19 @@ def test_ranges_are_given_in_words_and_numbers() -> None:
     lr, epochs, optimizer = (fields[f"train.{name}"] for name in ("lr", "epochs", "optimizer"))
     assert (lr.kind, lr.range, lr.low, lr.high) == ("a number", "from 0 to 1e+30", 0, 1e30)
     assert (epochs.kind, epochs.default) == ("a whole number", None)
-    assert (optimizer.kind, optimizer.default) == ("one of adam, sgd", "adam")
+    assert (optimizer.kind, optimizer.default) == ("one of adam, sgd, adamw", "adam")
     assert optimizer.range == ""
     assert fields["data.test_share"].range == "above 0 and below 1"
     assert fields["selection.steps"].kind == "a list like [[10, 5]]"
-    assert [path for path, field in fields.items() if field.since] == ["data.split_seed"]
+    assert [path for path, field in fields.items() if field.since] == [
+        "data.split_seed",
+        "model.norm_features",
+        "train.warmup",
+        "train.label_smoothing",
+        "train.clip_norm",
+        "train.ema",
+        "train.statistics",
+    ]
 
 
 def test_a_field_finds_its_value_in_a_recipe() -> None:

@@ -46,8 +46,8 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
         (
             "train.speed=3",
             "no value 'train.speed'; train has epochs, batch_size, optimizer, lr, decay, lr_decay, "
-            "lr_decay_epochs, momentum, weight_decay, reg, elastic, norm_penalty, class_weights, "
-            "accumulate, scale",
+            "lr_decay_epochs, warmup, momentum, weight_decay, reg, elastic, norm_penalty, "
+            "class_weights, label_smoothing, clip_norm, ema, statistics, accumulate, scale",
         ),
         (
             "selection.step=3",
@@ -77,7 +77,10 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "selection.steps=[[1, 2, 3]]",
             "selection.steps must be a list like [[10, 5]], got [[1, 2, 3]]",
         ),
-        ("train.decay=sudden", "no decay 'sudden'; there are exponential, step and milestones"),
+        (
+            "train.decay=sudden",
+            "no decay 'sudden'; there are exponential, step, milestones, cosine and linear",
+        ),
         (
             "train.lr_decay_epochs=0",
             "expected one or more epochs above 0 for the decay of the learning rate, got (0.0,)",
@@ -101,7 +104,7 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
         ("train.lr=NaN", "train.lr must be from 0 to 1e+30, got nan"),
         (
             "train.optimizer=adan",
-            "no optimizer 'adan'; did you mean 'adam'? there are adam and sgd",
+            "no optimizer 'adan'; did you mean 'adam'? there are adam, sgd and adamw",
         ),
         (
             "train.lr_decay_epochs=[NaN]",
@@ -139,10 +142,11 @@ OTHERS = {
     "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3 skip_bad=true side=32 "
     "test_share=0.3 split_seed=9",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
-    "attention_dropout=0.9 widths=9,9,9",
+    "attention_dropout=0.9 widths=9,9,9 norm_features=true",
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=exponential lr_decay=0.9 "
-    "lr_decay_epochs=8 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "
-    "class_weights=true accumulate=9 scale=0.9",
+    "lr_decay_epochs=8 warmup=2 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "
+    "class_weights=true label_smoothing=0.1 clip_norm=9 ema=0.9 statistics=9 accumulate=9 "
+    "scale=0.9",
     "selection": "method=connectivity initial=catalog start=30 steps=[[9,9]] pretrain=9 "
     "candidates=9 patience=9 ridge=9",
 }
@@ -164,6 +168,8 @@ def base_of(part: str, assignment: str) -> Recipe:
     """Return a recipe that can be changed in this one choice alone."""
     if assignment.startswith("pretrain"):
         return find_recipe("digits/monomials-lse")
+    if assignment.startswith("ema"):
+        return changed(BASE, ["train.statistics=5"])
     if part == "model":
         return changed(BASE, ["selection.method=none", "selection.steps=[]"])
     return BASE

@@ -1,9 +1,10 @@
 import math
+from typing import get_args
 
 import pytest
 
 from invint.errors import ConfigError
-from invint.recipes.schedule import Schedule, learning_rate
+from invint.recipes.schedule import TO_ZERO, Decay, Schedule, learning_rate
 
 
 def test_a_run_takes_epochs_times_images_over_batch_size_steps() -> None:
@@ -67,6 +68,39 @@ def test_a_step_falls_at_the_step_that_begins_its_epoch() -> None:
     assert [rate(step) for step in (39_061, 39_062, 39_063)] == [1.0, 1.0, 0.5]
 
 
+@pytest.mark.parametrize("decay", TO_ZERO)
+def test_rates_that_end_at_zero_end_there_whatever_the_length(decay: str) -> None:
+    def rate(epoch: float, length: float) -> float:
+        return learning_rate(epoch, lr=0.3, decay=decay, length=length)
+
+    assert rate(0, 7) == 0.3
+    assert rate(3.5, 7) == pytest.approx(0.15)
+    assert rate(7, 7) == rate(8, 7) == pytest.approx(0, abs=1e-15)
+    assert rate(1, 4) == pytest.approx(rate(2, 8))
+    falling = [rate(epoch / 10, 7) for epoch in range(71)]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_rates_that_end_at_zero_follow_the_written_formulas() -> None:
+    cosine = learning_rate(2.0, lr=0.3, decay="cosine", length=11)
+    assert cosine == pytest.approx(0.3 * (1 + math.cos(math.pi * 2 / 11)) / 2)
+    assert learning_rate(2.0, lr=0.3, decay="linear", length=11) == pytest.approx(0.3 * 9 / 11)
+
+
+@pytest.mark.parametrize("decay", get_args(Decay))
+def test_a_warm_up_rises_in_a_line_and_is_then_over(decay: str) -> None:
+    def rate(epoch: float, warmup: float) -> float:
+        return learning_rate(
+            epoch, lr=1.0, decay=decay, factor=0.5, epochs=(3.0,), length=10, warmup=warmup
+        )
+
+    assert [rate(epoch, 2.0) for epoch in (0.0, 0.5, 1.5)] == pytest.approx(
+        [fraction * rate(epoch, 0.0) for epoch, fraction in ((0.0, 0.0), (0.5, 0.25), (1.5, 0.75))]
+    )
+    assert [rate(epoch, 2.0) for epoch in (2.0, 5.0)] == [rate(epoch, 0.0) for epoch in (2.0, 5.0)]
+
+
 def test_an_unknown_decay_is_explained() -> None:
-    with pytest.raises(ConfigError, match="no decay 'cosine'; there are exponential, step and"):
-        learning_rate(0, lr=1, decay="cosine", factor=1, epochs=(1,))
+    known = "exponential, step, milestones, cosine, linear"
+    with pytest.raises(ConfigError, match=f"no decay 'sine'; there are {known}"):
+        learning_rate(0, lr=1, decay="sine")

@@ -4,6 +4,7 @@ import pytest
 from invint.errors import ConfigError
 from invint.recipes import RECIPES, find_recipe
 from invint.recipes.recipe import Recipe
+from invint.recipes.schedule import TO_ZERO
 from invint.study import search as spaces
 from invint.study.search import (
     Choice,
@@ -43,7 +44,8 @@ def holds(parameter: Range | Choice, value: float) -> bool:
 
 def tuned_by_adam(data: str) -> list[Recipe]:
     found = [find_recipe(name) for name in RECIPES if name.startswith(f"{data}/")]
-    return [recipe for recipe in found if recipe.train.optimizer == "adam"]
+    paper = [recipe for recipe in found if recipe.train.decay not in TO_ZERO]
+    return [recipe for recipe in paper if recipe.train.optimizer == "adam"]
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -133,3 +135,9 @@ def test_an_unknown_network_is_named() -> None:
     odd = recipe.replace(model={"name": "sfcn"})
     with pytest.raises(ConfigError, match="no network 'sfcn'"):
         search_space(odd)
+
+
+def test_a_rate_that_ends_at_zero_has_no_decay_to_tune() -> None:
+    paths = [each.path for each in search_space(find_recipe("rotmnist/settled-pooling"))]
+    assert {"train.lr", "train.warmup", "train.label_smoothing"} <= set(paths)
+    assert not {"train.lr_decay", "train.lr_decay_epochs"} & set(paths)

@@ -128,9 +128,9 @@ def test_a_meter_keeps_no_graph() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"name": "lion", "lr": 1.0}, "no optimizer 'lion'; there are adam and sgd"),
-        ({"name": "adam", "lr": -1.0}, "of 0 or more, got -1, 0.9 and 0"),
-        ({"name": "sgd", "lr": 1.0, "weight_decay": -1.0}, "of 0 or more, got 1, 0.9 and -1"),
+        ({"name": "lion", "lr": 1.0}, "no optimizer 'lion'; there are adam, adamw and sgd"),
+        ({"name": "adam", "lr": -1.0}, "of 0 or more, got -1, 0.9, 0 and 0"),
+        ({"name": "sgd", "lr": 1.0, "weight_decay": -1.0}, "of 0 or more, got 1, 0.9, -1 and 0"),
     ],
 )
 def test_wrong_choices_of_an_optimizer_are_explained(
@@ -151,3 +151,25 @@ def test_labels_are_counted_as_tensors() -> None:
     terms = Objective(perceptron())(images, labels)
     assert isinstance(terms, Tensor)
     assert terms.shape == (len(TERMS),)
+
+
+def test_long_gradients_are_scaled_down_to_the_norm_asked_for() -> None:
+    network = nn.Linear(3, 1, bias=False)
+    optimizer = make_optimizer(network, "sgd", lr=1.0, momentum=0.0, clip_norm=0.5)
+    before = network.weight.detach().clone()
+    for gradient, length in (([3.0, 0.0, 4.0], 0.5), ([0.0, 0.3, 0.0], 0.3)):
+        network.weight.grad = torch.tensor([gradient])
+        optimizer.step()
+        moved = (before - network.weight.detach()).norm()
+        torch.testing.assert_close(moved, torch.tensor(length))
+        before = network.weight.detach().clone()
+
+
+def test_decoupled_decay_shrinks_weights_and_adam_does_not() -> None:
+    for name, expected in (("adamw", 0.95), ("adam", 1.0)):
+        network = nn.Linear(2, 1, bias=False)
+        before = network.weight.detach().clone()
+        optimizer = make_optimizer(network, name, lr=0.1, weight_decay=0.5)
+        network.weight.grad = torch.zeros(1, 2)
+        optimizer.step()
+        torch.testing.assert_close(network.weight.detach(), expected * before)

@@ -165,3 +165,13 @@ def _terms_and_gradients(objective: Objective, batch: tuple[Tensor, Tensor]) -> 
     terms[0].backward()
     found = [each.grad for each in objective.network.parameters()]
     return [terms.detach(), *(each.clone() for each in found if each is not None)]
+
+
+def test_smoothed_labels_are_those_of_the_formula() -> None:
+    network, (images, labels) = nn.Linear(4, 3), (torch.randn(6, 4), torch.arange(6) % 3)
+    network_of_images = nn.Sequential(nn.Flatten(), network)
+    images = images[:, None, :, None]
+    terms = Objective(network_of_images, label_smoothing=0.3)(images, labels)
+    logs = network_of_images(images).log_softmax(dim=1)
+    smoothed = 0.7 * torch.eye(3)[labels] + 0.3 / 3
+    torch.testing.assert_close(terms[1], -(smoothed * logs).sum(dim=1).mean())

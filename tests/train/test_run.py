@@ -152,6 +152,57 @@ def test_the_best_weights_are_the_same_after_a_stop(tiny: Tiny) -> None:
     assert not set(subset["indices"]) & set(subset["validation"])
 
 
+SETTLED = [
+    "train.decay=cosine",
+    "train.warmup=0.5",
+    "train.ema=0.9",
+    "train.statistics=3",
+    "train.clip_norm=1",
+    "train.label_smoothing=0.1",
+    "train.optimizer=adamw",
+    "train.weight_decay=0.01",
+    "model.norm_features=true",
+    "model.dropout=0.3",
+    "data.validation=0.25",
+]
+
+
+@pytest.mark.usefixtures("frequent_checkpoints")
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "digits/monomials selection.start=6 selection.steps=[[1,4],[2,2]]",
+        "digits/cnn model.group=none data.test_turns=1",
+    ],
+)
+def test_settled_training_ends_in_the_same_bits_wherever_it_was_stopped(
+    tiny: Tiny, recipe: str
+) -> None:
+    name, *choices = recipe.split()
+    whole, broken = (tiny(name, *SETTLED, *choices, place=place) for place in ("a", "b"))
+    whole.train()
+    broken.stop(3, 6, 13, 20)
+    broken.train()
+    assert broken.outcome() == whole.outcome()
+
+
+def test_the_average_is_what_is_exported_and_evaluated(tiny: Tiny) -> None:
+    run = tiny("digits/local-ws", *SETTLED)
+    run.train()
+    last = load_file(run.folder() / "last.safetensors")
+    model = load_file(run.folder() / "model.safetensors")
+    weight = "classifier.0.weight"
+    assert torch.equal(model[weight], last[f"average.{weight}"])
+    assert not torch.equal(model[weight], last[f"network.{weight}"])
+    mean = "classifier.0.running_mean"
+    assert not torch.equal(model[mean], last[f"average.{mean}"])
+    assert not torch.equal(model[mean], last[f"network.{mean}"])
+    test = load_dataset("digits").test
+    logits = load_model(run.folder() / "model.safetensors")(test.images.float() / 255)
+    stored = load_file(run.folder() / "predictions.safetensors")["logits"]
+    torch.testing.assert_close(logits, stored, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.usefixtures("frequent_checkpoints")
 def test_monomials_whose_exponents_became_negative_can_be_gone_on_with(tiny: Tiny) -> None:
     choices = ("train.lr=0.3", "selection.method=none", "selection.start=4", "selection.steps=[]")

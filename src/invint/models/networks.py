@@ -58,9 +58,15 @@ def after_group(head: Head) -> nn.Module:
     return head if head.takes_group else nn.Sequential(GroupPool("max"), head)
 
 
-def dense(widths: list[int], dropout: float) -> nn.Sequential:
-    """Return dense layers with batch normalisation, ReLU and dropout between them."""
-    layers: list[nn.Module] = []
+def dense(widths: list[int], dropout: float, *, norm_features: bool = False) -> nn.Sequential:
+    """Return dense layers with batch normalisation, ReLU and dropout between them.
+
+    Args:
+        widths: Features going in, then those of each layer.
+        dropout: Fraction of hidden values dropped.
+        norm_features: Normalise what goes in as well.
+    """
+    layers: list[nn.Module] = [nn.BatchNorm1d(widths[0])] if norm_features else []
     for width, following in pairwise(widths[:-1]):
         layers += [nn.Linear(width, following), nn.BatchNorm1d(following), nn.ReLU()]
         layers += [nn.Dropout(dropout)]
@@ -105,6 +111,7 @@ def small_cnn(
     widths: Sequence[int] = (16, 24, 40),
     n_fc: int = 32,
     dropout: float = 0.0,
+    norm_features: bool = False,
 ) -> Network:
     """Three convolutions with pooling between them, global maximum, three dense layers."""
     layers: list[nn.Module] = []
@@ -114,7 +121,8 @@ def small_cnn(
         layers += [nn.ReLU()]
         layers += [nn.MaxPool2d(2, ceil_mode=True)] if index < 2 else []
         before = width
-    classifier = dense([widths[-1], n_fc, n_fc, num_classes], dropout)
+    features = [widths[-1], n_fc, n_fc, num_classes]
+    classifier = dense(features, dropout, norm_features=norm_features)
     return Network(nn.Sequential(*layers), GlobalPool(widths[-1], "max"), classifier)
 
 
@@ -130,6 +138,7 @@ def sfcnn(  # noqa: PLR0913
     pool_after: Sequence[int] = (2, 4),
     n_fc: int = 96,
     dropout: float = 0.0,
+    norm_features: bool = False,
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -150,5 +159,6 @@ def sfcnn(  # noqa: PLR0913
         layers += [SpatialPool("max")] if layer in pool_after else []
     size = halved(image_size, len(pool_after))
     last = make_head(head, channels=widths[-1], size=size, group=group, **(head_options or {}))
-    classifier = dense([last.out_features, n_fc, n_fc, num_classes], dropout)
+    features = [last.out_features, n_fc, n_fc, num_classes]
+    classifier = dense(features, dropout, norm_features=norm_features)
     return Network(nn.Sequential(*layers), after_group(last), classifier)

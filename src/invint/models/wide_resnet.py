@@ -147,6 +147,7 @@ def steerable_wide_resnet(  # noqa: PLR0913
     kernel_size: int = 7,
     n_fc: int | None = None,
     dropout: float = 0.0,
+    norm_features: bool = False,
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -166,5 +167,6 @@ def steerable_wide_resnet(  # noqa: PLR0913
     size = halved(image_size, len(widths) - 1)
     last = make_head(head, channels=channels, size=size, group=group, **(head_options or {}))
     hidden = [] if n_fc is None else [n_fc]
-    classifier = dense([last.out_features, *hidden, num_classes], dropout)
+    features = [last.out_features, *hidden, num_classes]
+    classifier = dense(features, dropout, norm_features=norm_features)
     return Network(nn.Sequential(*layers), after_group(last), classifier)

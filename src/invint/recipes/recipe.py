@@ -174,6 +174,8 @@ class ModelChoice(Choices):
     """Fraction of attention weights dropped."""
     widths: Several[int] | None = None
     """Channels of each layer or stage."""
+    norm_features: Annotated[bool, Since("0.2")] = False
+    """Batch normalisation between the head and the first dense layer."""
 
 
 class TrainChoice(Choices):
@@ -185,20 +187,22 @@ class TrainChoice(Choices):
     """Number of nominal epochs."""
     batch_size: int = Field(ge=2, le=1_000_000)
     """Images per step, over all processes."""
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """`sgd` has Nesterov momentum."""
+    optimizer: Literal["adam", "sgd", "adamw"] = "adam"
+    """`sgd` has Nesterov momentum, `adamw` decoupled weight decay."""
     lr: float = Field(ge=0, le=1e30)  # as large as one likes, but a number in float32
     """Learning rate at the start."""
     decay: Decay = "exponential"
-    """`exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, or `milestones`."""
+    """`exponential` lr·d^(t/T), `step` lr·d^⌊t/T⌋, `milestones`; `cosine`, `linear` to zero."""
     lr_decay: float = Field(default=1.0, ge=0, le=1000)
     """The factor d of the decay."""
     lr_decay_epochs: Several[float] = (1.0,)
     """The epochs T of the decay; or its milestones."""
+    warmup: Annotated[float, Since("0.2")] = Field(default=0.0, ge=0, le=1_000_000)
+    """Nominal epochs in which the learning rate rises from zero."""
     momentum: float = Field(default=0.9, ge=0, le=1)
     """Momentum of `sgd`."""
     weight_decay: float = Field(default=0.0, ge=0, le=1000)
-    """Weight decay of `sgd`, on all parameters."""
+    """Weight decay of `sgd` and `adamw`, on all parameters."""
     reg: float = Field(default=0.0, ge=0, le=1e6)
     """Constant that multiplies the next two penalties."""
     elastic: float = Field(default=1e-7, ge=0, le=1e6)
@@ -207,6 +211,14 @@ class TrainChoice(Choices):
     """Factor of Σγ² + Σβ² over batch-norm coefficients."""
     class_weights: bool = False
     """Weight classes inversely to how often they occur."""
+    label_smoothing: Annotated[float, Since("0.2")] = Field(default=0.0, ge=0, lt=1)
+    """Fraction of each label that is spread over all classes."""
+    clip_norm: Annotated[float, Since("0.2")] = Field(default=0.0, ge=0, le=1e30)
+    """Norm that gradients are scaled down to where they are longer; 0 for any length."""
+    ema: Annotated[float, Since("0.2")] = Field(default=0.0, ge=0, lt=1)
+    """Share of the old in the average of weights that is evaluated, step by step; 0 for none."""
+    statistics: Annotated[int, Since("0.2")] = Field(default=0, ge=0, le=1_000_000)
+    """Batches that batch-norm statistics are found from anew for evaluation; 0 for running ones."""
     accumulate: int = Field(default=1, ge=1, le=1_000_000)
     """Number of parts a batch is worked through in, to save memory."""
     scale: float = Field(default=1.0, ge=1e-6, le=1)
@@ -226,16 +238,33 @@ class TrainChoice(Choices):
     @model_validator(mode="after")
     def _check_decay(self) -> "TrainChoice":
         self.rate(0.0)  # refuses epochs that decay nothing
+        if self.warmup >= self.epochs:
+            raise ConfigError(
+                f"train.warmup must be shorter than the run of {self.epochs:g} epochs, "
+                f"got {self.warmup:g}"
+            )
         return self
 
-    def rate(self, epoch: float) -> float:
-        """Return the learning rate after a number of epochs."""
+    @model_validator(mode="after")
+    def _check_average(self) -> "TrainChoice":
+        # Running statistics are those of the last weights, not of their average.
+        if self.ema and not self.statistics:
+            raise ConfigError(
+                "train.ema evaluates weights that no batch was normalised with; set "
+                "train.statistics to the batches to find their statistics from, such as 100"
+            )
+        return self
+
+    def rate(self, epoch: float, *, length: float | None = None) -> float:
+        """Return the learning rate after a number of epochs, of a run of `train.epochs` or more."""
         return learning_rate(
             epoch,
             lr=self.lr,
             decay=self.decay,
             factor=self.lr_decay,
             epochs=self.lr_decay_epochs,
+            length=self.epochs if length is None else length,
+            warmup=self.warmup,
         )
 
 

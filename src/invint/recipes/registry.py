@@ -10,9 +10,10 @@ from invint.files import write_atomically
 from invint.recipes.digits import digits_recipes
 from invint.recipes.paper import paper_recipes
 from invint.recipes.recipe import PARTS, Recipe, with_choices
+from invint.recipes.settled import settled_recipes
 
 RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipe in (*digits_recipes(), *paper_recipes())
+    recipe.name: recipe for recipe in (*digits_recipes(), *paper_recipes(), *settled_recipes())
 }
 TOP = ("base", "name", "about", *PARTS)
 

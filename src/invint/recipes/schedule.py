@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from invint.errors import ConfigError
 
-Decay = Literal["exponential", "step", "milestones"]
+Decay = Literal["exponential", "step", "milestones", "cosine", "linear"]
+TO_ZERO = ("cosine", "linear")  # with the end of the run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,23 +55,37 @@ class Schedule:
 
 
 def learning_rate(
-    epoch: float, *, lr: float, decay: str, factor: float, epochs: tuple[float, ...]
+    epoch: float,
+    *,
+    lr: float,
+    decay: str,
+    factor: float = 1.0,
+    epochs: tuple[float, ...] = (1.0,),
+    length: float = math.inf,
+    warmup: float = 0.0,
 ) -> float:
     r"""Return the learning rate after `epoch` epochs $t$.
 
     With factor $d$ and epochs $T$: `exponential` is $\eta d^{t/T}$, `step` is
     $\eta d^{\lfloor t/T \rfloor}$, and `milestones` multiplies by $d$ at each of several epochs.
+    Two end at zero with the run, after its length $E$: `cosine` is
+    $\tfrac{\eta}{2}(1 + \cos \pi t/E)$ and `linear` is $\eta (1 - t/E)$. During the warm-up
+    $t < w$ any of them is multiplied by $t/w$.
     """
     if not epochs or min(epochs) <= 0:
         raise ConfigError(
             f"expected one or more epochs above 0 for the decay of the learning rate, got {epochs}"
         )
     if decay == "exponential":
-        power = epoch / epochs[0]
+        fraction = math.pow(factor, epoch / epochs[0])
     elif decay == "step":
-        power = math.floor(epoch / epochs[0] + 1e-9)
+        fraction = math.pow(factor, math.floor(epoch / epochs[0] + 1e-9))
     elif decay == "milestones":
-        power = sum(epoch + 1e-9 >= each for each in epochs)
+        fraction = math.pow(factor, sum(epoch + 1e-9 >= each for each in epochs))
+    elif decay == "cosine":
+        fraction = (1 + math.cos(math.pi * min(epoch / length, 1.0))) / 2
+    elif decay == "linear":
+        fraction = 1 - min(epoch / length, 1.0)
     else:
-        raise ConfigError(f"no decay {decay!r}; there are exponential, step and milestones")
-    return lr * math.pow(factor, power)
+        raise ConfigError(f"no decay {decay!r}; there are {', '.join(get_args(Decay))}")
+    return lr * fraction * (epoch / warmup if epoch < warmup else 1.0)

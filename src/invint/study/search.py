@@ -11,6 +11,7 @@ from invint.errors import ConfigError, require_extra
 from invint.models.registry import MODELS
 from invint.recipes import Recipe
 from invint.recipes.recipe import with_choices
+from invint.recipes.schedule import TO_ZERO
 
 OWNER = "invint tune"
 Configuration = dict[str, float | int]
@@ -106,7 +107,8 @@ PLAIN_SGD: Space = (
 def search_space(recipe: Recipe) -> Space:
     """Return what is tuned of a recipe: what its appendix column has, and the recipe's own values.
 
-    Steerable networks have the rows of the appendix. Plain networks have no penalties on steerable
+    Steerable networks have the rows of the appendix; where the learning rate ends at zero, warm-up
+    and label smoothing take the place of its decay. Plain networks have no penalties on steerable
     filters; those trained by stochastic gradient descent keep their milestones, and have learning
     rate, weight decay and dropout.
     """
@@ -157,12 +159,20 @@ def _adam(recipe: Recipe) -> Space:
             "--set train.decay=exponential or step"
         )
     sizes = BATCH_SIZES.get(recipe.data.name, ANY_BATCH_SIZE)
+    rate = Range("train.lr", 3e-5, 3e-2, log=True)
+    rest = (Choice("train.batch_size", sizes), Range("model.dropout", 0.0, 0.8))
+    if recipe.train.decay in TO_ZERO:
+        return (
+            rate,
+            Range("train.warmup", 0.0, epochs / 5),
+            Range("train.label_smoothing", 0.0, 0.2),
+            *rest,
+        )
     return (
-        Range("train.lr", 3e-5, 3e-2, log=True),
+        rate,
         Range("train.lr_decay", 0.02, 1.0, log=True),
         Range("train.lr_decay_epochs", epochs / 10, float(epochs), log=True),
-        Choice("train.batch_size", sizes),
-        Range("model.dropout", 0.0, 0.8),
+        *rest,
     )
 
 

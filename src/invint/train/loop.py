@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn, stack
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 
 from invint.errors import ConfigError
 from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
@@ -31,6 +34,7 @@ class Objective(nn.Module):
         elastic: a.
         norm_penalty: b.
         class_weights: Weight of each class in the cross-entropy.
+        label_smoothing: Fraction of each label that is spread over all classes.
 
     Shape:
         Images `(b, c, h, w)` and labels `(b,)` to the five `TERMS`.
@@ -46,11 +50,13 @@ class Objective(nn.Module):
         elastic: float = 0.0,
         norm_penalty: float = 0.0,
         class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.network = network
         self.compiled: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
         self.reg, self.elastic, self.norm_penalty = reg, elastic, norm_penalty
+        self.label_smoothing = label_smoothing
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, images: Float[Tensor, "b c h w"], labels: Int[Tensor, " b"]) -> Tensor:
@@ -62,7 +68,13 @@ class Objective(nn.Module):
             logits = self.network.forward_head(maps)  # type: ignore[operator]
             elastic = self.elastic_term(images, total)
         logits = logits.float()
-        each = cross_entropy(logits, labels, weight=self.class_weights, reduction="none")
+        each = cross_entropy(
+            logits,
+            labels,
+            weight=self.class_weights,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
         entropy, norm = each.mean(), self.norm_term(images)
         wrong = (logits.argmax(dim=1) != labels).float().mean()
         return stack([entropy + elastic + norm, entropy, elastic, norm, wrong])
@@ -156,27 +168,49 @@ class Meter:
 
 
 def make_optimizer(
-    network: nn.Module, name: str, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0
+    network: nn.Module,
+    name: str,
+    *,
+    lr: float,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """Return Adam, or stochastic gradient descent with Nesterov momentum."""
-    if not all(0 <= each < math.inf for each in (lr, momentum, weight_decay)):
+    """Return Adam, AdamW, or stochastic gradient descent with Nesterov momentum.
+
+    Args:
+        network: Its parameters that require gradients are optimised.
+        name: `adam`, `adamw` or `sgd`.
+        lr: The learning rate.
+        momentum: Of `sgd`.
+        weight_decay: Of `adamw` and `sgd`.
+        clip_norm: Norm that gradients are scaled down to where they are longer; 0 for any length.
+    """
+    if not all(0 <= each < math.inf for each in (lr, momentum, weight_decay, clip_norm)):
         raise ConfigError(
-            "optimizer: expected learning rate, momentum and weight decay of 0 or more, "
-            f"got {lr:g}, {momentum:g} and {weight_decay:g}"
+            "optimizer: expected learning rate, momentum, weight decay and clip_norm of 0 or more, "
+            f"got {lr:g}, {momentum:g}, {weight_decay:g} and {clip_norm:g}"
         )
     parameters = [each for each in network.parameters() if each.requires_grad]
+    common: dict[str, Any] = {"lr": lr, "fused": parameters[0].is_cuda}
+    optimizer: torch.optim.Optimizer
     if name == "adam":
-        return torch.optim.Adam(parameters, lr=lr, fused=parameters[0].is_cuda)
-    if name == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=lr,
-            momentum=momentum,
-            nesterov=momentum > 0,
-            weight_decay=weight_decay,
-            fused=parameters[0].is_cuda,
-        )
-    raise ConfigError(f"no optimizer {name!r}; there are adam and sgd")
+        optimizer = torch.optim.Adam(parameters, **common)
+    elif name == "adamw":
+        optimizer = torch.optim.AdamW(parameters, **common, weight_decay=weight_decay)
+    elif name == "sgd":
+        common |= {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
+        optimizer = torch.optim.SGD(parameters, **common)
+    else:
+        raise ConfigError(f"no optimizer {name!r}; there are adam, adamw and sgd")
+    if clip_norm:
+        optimizer.register_step_pre_hook(partial(_clip, clip_norm))
+    return optimizer
+
+
+def _clip(norm: float, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """Scale gradients down; asked for at each step, since pruning replaces parameters."""
+    clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], norm)
 
 
 def channels_last(network: nn.Module) -> None:

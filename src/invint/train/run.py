@@ -24,6 +24,7 @@ from invint.nn import MonomialIntegration, Monomials
 from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Schedule
 from invint.selection import find_monomials, prune, selection_event
+from invint.train.averages import WeightAverage, with_statistics
 from invint.train.callbacks import Callback
 from invint.train.device import (
     Execution,
@@ -167,7 +168,9 @@ class Run:
             lr=train.lr,
             momentum=train.momentum,
             weight_decay=train.weight_decay,
+            clip_norm=train.clip_norm,
         )
+        self.average = WeightAverage(self.network, train.ema) if train.ema else None
         self.objective = self.make_objective()
 
     def make_objective(self) -> Callable[[Tensor, Tensor], Tensor]:
@@ -179,6 +182,7 @@ class Run:
             elastic=train.elastic,
             norm_penalty=train.norm_penalty,
             class_weights=self.data.class_weights if train.class_weights else None,
+            label_smoothing=train.label_smoothing,
         ).to(self.device)
         if self.execution.compile and self.processes.size == 1:
             objective.compile_features(graphs=self.device.type == "cuda" and train.accumulate == 1)
@@ -201,22 +205,27 @@ class Run:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step; pre-training has a schedule of its own."""
-        train, again = self.recipe.train, self.schedule.step_at(self.recipe.selection.pretrain)
-        return train.rate(self.schedule.epoch_at(step - again if step >= again else step))
+        train, pretrain = self.recipe.train, self.recipe.selection.pretrain
+        again = self.schedule.step_at(pretrain)
+        if step < again:
+            return train.rate(self.schedule.epoch_at(step), length=pretrain)
+        return train.rate(self.schedule.epoch_at(step - again))
 
-    @property
-    def monomials(self) -> Monomials | None:
-        """The monomials as they are now, where the network has some."""
-        for module in self.network.modules():
-            if isinstance(module, MonomialIntegration):
-                return module.monomials
-        return None
+    def evaluated(self) -> nn.Module:
+        """Return the network as it is evaluated and exported: it may be an average."""
+        network = self.network if self.average is None else self.average.network
+        count = self.recipe.train.statistics
+        if not count:
+            return network
+        # The batches that would come next: a resumed run finds the same.
+        batches = self.batches(range(self.step, self.step + count))
+        return with_statistics(network, batches, self.execution.autocast)
 
-    @property
-    def current_card(self) -> ModelCard:
-        """The card of the network as it is now, with the monomials that are left."""
-        head = self.card.head
-        return make_card(self.recipe, self.data, monomials=self.monomials, head=head)
+    def card_of(self, network: nn.Module) -> ModelCard:
+        """Return the card of a network of this run, with the monomials that are left in it."""
+        return make_card(
+            self.recipe, self.data, monomials=monomials_of(network), head=self.card.head
+        )
 
     # Batches
 
@@ -338,6 +347,8 @@ class Run:
     def after_step(self, asked: Callable[[], bool], stop: int, step: int) -> bool:
         """Save within a long epoch; say whether to stop. Several processes only do so after it."""
         self.step = step
+        if self.average is not None:
+            self.average.update(self.network, step)
         self.callback.on_step(step)
         if self.processes.size > 1 or step == stop:  # `stop` is saved once it is logged
             return False
@@ -373,6 +384,8 @@ class Run:
         """Take monomials out of the network, or put some in the place of pooling."""
         if selection.exchanged is None:
             prune(self.network, self.optimizer, list(selection.kept))
+            if self.average is not None:
+                prune(self.average.network, None, list(selection.kept))
             self.objective = self.make_objective()
             return
         pretrained = self.network.features.state_dict()
@@ -410,13 +423,13 @@ class Run:
         """
         if self.data.validation is None:
             raise RunError(f"{self.store.path}: there are no validation images")
-        batches = self.in_order(*self.data.validation)
-        logits = logits_of(self.network, batches, autocast=self.execution.autocast)
+        batches, network = self.in_order(*self.data.validation), self.evaluated()
+        logits = logits_of(network, batches, autocast=self.execution.autocast)
         error = scores_of(*logits).error
         lowest = self.best is None or error < self.best["validation_error"]
         if lowest and self.selector.is_done(self.selected):
             self.best = {"validation_error": error, "step": self.step}
-            self.store.write_best(network_bytes(self.network, self.current_card))
+            self.store.write_best(network_bytes(network, self.card_of(network)))
         return error
 
     # Checkpoints
@@ -434,6 +447,9 @@ class Run:
             RunError: A value in it is NaN or infinite.
         """
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
+        if self.average is not None:
+            averaged = self.average.network.state_dict()
+            tensors |= {f"average.{name}": value for name, value in averaged.items()}
         moments = optimizer_tensors(self.network, self.optimizer)
         tensors |= {f"optimizer.{name}": value for name, value in moments.items()}
         tensors |= {"meter": self.meter.sums, "random.cpu": torch.get_rng_state()}
@@ -441,7 +457,7 @@ class Run:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             check_finite(float("nan"), self.schedule.epoch_at(self.step), self.store.path)
-        monomials = self.monomials
+        monomials = monomials_of(self.network)
         facts = {
             "step": self.step,
             "selected": self.selected,
@@ -459,6 +475,8 @@ class Run:
         stored = facts["monomials"]
         self.build(facts["head"], None if stored is None else Monomials.from_dict(stored))
         self.network.load_state_dict(checkpoint.part("network."))
+        if self.average is not None:
+            self.average.network.load_state_dict(checkpoint.part("average."))
         load_optimizer(self.network, self.optimizer, checkpoint.part("optimizer."))
         self.meter.sums.copy_(tensors["meter"])
         torch.set_rng_state(tensors["random.cpu"])
@@ -482,9 +500,10 @@ class Run:
     # Result
 
     def finish(self) -> dict[str, Any]:
-        """Evaluate the last weights on the test images and write everything down."""
-        self.store.write_model(network_bytes(self.network, self.current_card))
-        logits, labels = self.test_logits(self.network)
+        """Evaluate the network on the test images and write everything down."""
+        network = self.evaluated()
+        self.store.write_model(network_bytes(network, self.card_of(network)))
+        logits, labels = self.test_logits(network)
         self.store.write_predictions(logits, labels)
         dataset = self.data.dataset
         result: dict[str, Any] = {
@@ -494,7 +513,7 @@ class Run:
             "hash": self.recipe.hash,
             "seed": self.seed,
             **scores_of(logits, labels).to_dict(dataset.class_names),
-            "parameters": sum(each.numel() for each in self.network.parameters()),
+            "parameters": sum(each.numel() for each in network.parameters()),
             "steps": self.schedule.steps,
             "scale": self.recipe.train.scale,
             "train_images": len(self.data.train_indices),
@@ -508,7 +527,7 @@ class Run:
         }
         turns = self.recipe.data.test_turns
         if turns > 1:
-            averaged = self.test_logits(self.network, turns=turns)
+            averaged = self.test_logits(network, turns=turns)
             result |= {"averaged_error": scores_of(*averaged).error, "averaged_over": turns}
         if self.best is not None:
             best, _ = load_network(self.store.path / BEST)
@@ -530,6 +549,14 @@ class Run:
             turns=turns,
             background=background,
         )
+
+
+def monomials_of(network: nn.Module) -> Monomials | None:
+    """Return the monomials as they are now, where a network has some."""
+    for module in network.modules():
+        if isinstance(module, MonomialIntegration):
+            return module.monomials
+    return None
 
 
 @contextmanager

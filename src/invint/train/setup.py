@@ -111,6 +111,7 @@ def make_card(
     model = recipe.model
     channels, height, width = data.dataset.image_shape
     given = {"n_fc": model.n_fc, "dropout": model.dropout, "widths": model.widths}
+    given |= {"norm_features": model.norm_features or None}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     head = head or model.head
     if head == "monomials":

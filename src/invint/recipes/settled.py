@@ -1,0 +1,88 @@
+"""Settled training: one recipe for each data set, the same for every head, pooling and plain.
+
+The paper's own recipes differ in much more than the head, and some end at a high learning rate.
+Here nothing differs but the network, and the learning rate ends at zero. The numbers are ours:
+chosen on validation images alone, with equal effort for every network compared
+(`benchmarks/settle.py`, `results/settle-*.json`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from invint.recipes.paper import HEADS, TABLES, head_of
+from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoice, TrainChoice
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is the same for all networks of a data set.
+
+    Attributes:
+        plain: The plain network; its variant is called by its name, up to the depth.
+        steerable: The steerable one, but for its head.
+        train: How all are trained.
+    """
+
+    plain: ModelChoice
+    steerable: ModelChoice
+    train: TrainChoice
+
+
+def _wide(epochs: int) -> Settled:
+    return Settled(
+        ModelChoice(name="wrn16-4", dropout=0.3),
+        ModelChoice(name="sf-wrn16-4", n_fc=64, dropout=0.3, norm_features=True),
+        TrainChoice(epochs=epochs, batch_size=128, lr=1e-3, decay="cosine", statistics=100),
+    )
+
+
+SETTLED = {
+    "rotmnist": Settled(
+        ModelChoice(name="cnn7", dropout=0.3),
+        ModelChoice(name="sfcnn", n_fc=96, dropout=0.6, norm_features=True),
+        TrainChoice(epochs=11, batch_size=64, lr=1e-3, decay="cosine", statistics=100),
+    ),
+    "svhn": _wide(4),
+    "cifar10": _wide(10),
+}
+PRUNED_AFTER = (0.1, 0.15)  # of the run, where the paper prunes after 10 and 15 of 100 epochs
+AVERAGE = {"average": "the spatial mean: the baseline of weighted sums"}
+
+
+def settled_recipes() -> Iterator[Recipe]:
+    """Yield the settled recipes of each data set: plain, pooling, average, every other head."""
+    for data, settled in SETTLED.items():
+        yield plain(data, settled)
+        for variant, what in ({"pooling": HEADS["pooling"]} | AVERAGE | HEADS).items():
+            recipe = steerable(data, settled, variant, what)
+            yield pruned_early(recipe, TABLES[data].kept) if variant == "monomials" else recipe
+
+
+def plain(data: str, settled: Settled) -> Recipe:
+    """Return the recipe of the plain network."""
+    name = settled.plain.name
+    return Recipe(
+        name=f"{data}/settled-{name.partition('16')[0]}",
+        about=f"Plain {name} in settled training.",
+        data=DataChoice(name=data, augment=TABLES[data].augment),
+        model=settled.plain,
+        train=settled.train,
+    )
+
+
+def steerable(data: str, settled: Settled, variant: str, what: str) -> Recipe:
+    """Return the recipe of one head."""
+    head = "avg" if variant == "average" else head_of(variant)
+    what = what.format(start=50, kept=TABLES[data].kept)
+    return plain(data, settled).replace(
+        name=f"{data}/settled-{variant}",
+        about=f"Steerable {settled.steerable.name} in settled training, with {what}.",
+        model=settled.steerable.replace(head=head),
+    )
+
+
+def pruned_early(recipe: Recipe, kept: int) -> Recipe:
+    """Return a recipe whose monomials are selected as the paper's, at the same part of the run."""
+    half, end = (round(part * recipe.train.epochs, 6) for part in PRUNED_AFTER)
+    selection = SelectionChoice(method="magnitude", start=50, steps=((half, 25), (end, kept)))
+    return recipe.replace(selection=selection)

@@ -67,6 +67,24 @@ STUDIES: dict[str, Study] = {
         (500, 1000, 2000, 4000, 6000, None),
         5,
     ),
+    "settled-rotmnist": Study(
+        "all heads on Rotated-MNIST, trained until they settle, with one recipe",
+        _of("rotmnist", *(f"settled-{each}" for each in ("cnn7", "pooling", "average", *HEADS[1:]))),
+        (500, 1000, 2000, 4000, 6000, None),
+        5,
+    ),
+    "settled-svhn": Study(
+        "all heads on SVHN, trained until they settle, with one recipe",
+        _of("svhn", *(f"settled-{each}" for each in ("wrn", "pooling", "average", *HEADS[1:]))),
+        (1000, 5000),
+        3,
+    ),
+    "settled-cifar10": Study(
+        "all heads on CIFAR-10, trained until they settle, with one recipe",
+        _of("cifar10", *(f"settled-{each}" for each in ("wrn", "pooling", "average", *HEADS[1:]))),
+        (1000, 5000),
+        3,
+    ),
     "table3": Study(
         "wide residual networks on SVHN",
         _of("svhn", *PLAIN, "pooling", "monomials", "global-ws", "local-ws"),

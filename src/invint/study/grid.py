@@ -69,7 +69,9 @@ STUDIES: dict[str, Study] = {
     ),
     "settled-rotmnist": Study(
         "all heads on Rotated-MNIST, trained until they settle, with one recipe",
-        _of("rotmnist", *(f"settled-{each}" for each in ("cnn7", "pooling", "average", *HEADS[1:]))),
+        _of(
+            "rotmnist", *(f"settled-{each}" for each in ("cnn7", "pooling", "average", *HEADS[1:]))
+        ),
         (500, 1000, 2000, 4000, 6000, None),
         5,
     ),

@@ -17,7 +17,10 @@ def test_nothing_differs_between_the_networks_of_a_data_set_but_the_network(
     family: list[Recipe],
 ) -> None:
     assert len({recipe.train for recipe in family}) == 1
-    assert len({recipe.data for recipe in family}) == 1
+    # Averaging over rotated copies is no training, but a plain network may also learn from some.
+    learnt = {recipe.data.replace(test_turns=1) for recipe in family}
+    assert len({data for data in learnt if "rotate" in data.augment}) == 1
+    assert len(learnt) <= 2
     steerable = [recipe.model for recipe in family if recipe.model.head is not None]
     assert len({model.replace(head=None) for model in steerable}) == 1
     assert len({recipe.schedule(12_000).steps for recipe in family}) == 1

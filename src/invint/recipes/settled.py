@@ -45,6 +45,7 @@ SETTLED = {
     "svhn": _wide(4),
     "cifar10": _wide(10),
 }
+TURNS = 16  # copies that predictions of plain networks are averaged over
 PRUNED_AFTER = (0.1, 0.15)  # of the run, where the paper prunes after 10 and 15 of 100 epochs
 AVERAGE = {"average": "the spatial mean: the baseline of weighted sums"}
 
@@ -52,14 +53,32 @@ AVERAGE = {"average": "the spatial mean: the baseline of weighted sums"}
 def settled_recipes() -> Iterator[Recipe]:
     """Yield the settled recipes of each data set: plain, pooling, average, every other head."""
     for data, settled in SETTLED.items():
-        yield plain(data, settled)
+        yield from plain_networks(data, settled)
         for variant, what in ({"pooling": HEADS["pooling"]} | AVERAGE | HEADS).items():
             recipe = steerable(data, settled, variant, what)
             yield pruned_early(recipe, TABLES[data].kept) if variant == "monomials" else recipe
 
 
-def plain(data: str, settled: Settled) -> Recipe:
-    """Return the recipe of the plain network."""
+def plain_networks(data: str, settled: Settled) -> Iterator[Recipe]:
+    """Yield the plain network, and one that sees rotated copies if the others learn from none.
+
+    Predictions of a plain network that learns from rotated copies are also averaged over some: what
+    anybody would do who has no steerable network.
+    """
+    recipe = common(data, settled)
+    if "rotate" in recipe.data.augment:
+        yield recipe.replace(data={"test_turns": TURNS})
+        return
+    yield recipe
+    yield recipe.replace(
+        name=f"{recipe.name}-rotate",
+        about=f"{recipe.about.rstrip('.')}, with rotated copies.",
+        data={"augment": ("rotate", *recipe.data.augment), "test_turns": TURNS},
+    )
+
+
+def common(data: str, settled: Settled) -> Recipe:
+    """Return the plain network on a data set, from which all others differ in the network."""
     name = settled.plain.name
     return Recipe(
         name=f"{data}/settled-{name.partition('16')[0]}",
@@ -74,7 +93,7 @@ def steerable(data: str, settled: Settled, variant: str, what: str) -> Recipe:
     """Return the recipe of one head."""
     head = "avg" if variant == "average" else head_of(variant)
     what = what.format(start=50, kept=TABLES[data].kept)
-    return plain(data, settled).replace(
+    return common(data, settled).replace(
         name=f"{data}/settled-{variant}",
         about=f"Steerable {settled.steerable.name} in settled training, with {what}.",
         model=settled.steerable.replace(head=head),

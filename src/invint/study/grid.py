@@ -19,6 +19,7 @@ SELECTIONS = (
 )
 HEADS = ("pooling", "monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")
 PLAIN = ("wrn", "wrn-rotate")
+SETTLED = tuple(f"settled-{each}" for each in ("pooling", "average", *HEADS[1:]))
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,19 @@ STUDIES: dict[str, Study] = {
     ),
     "settled-rotmnist": Study(
         "all heads on Rotated-MNIST, trained until they settle, with one recipe",
-        _of(
-            "rotmnist", *(f"settled-{each}" for each in ("cnn7", "pooling", "average", *HEADS[1:]))
-        ),
+        _of("rotmnist", "settled-cnn7", *SETTLED),
         (500, 1000, 2000, 4000, 6000, None),
         5,
     ),
     "settled-svhn": Study(
         "all heads on SVHN, trained until they settle, with one recipe",
-        _of("svhn", *(f"settled-{each}" for each in ("wrn", "pooling", "average", *HEADS[1:]))),
+        _of("svhn", "settled-wrn", "settled-wrn-rotate", *SETTLED),
         (1000, 5000),
         3,
     ),
     "settled-cifar10": Study(
         "all heads on CIFAR-10, trained until they settle, with one recipe",
-        _of("cifar10", *(f"settled-{each}" for each in ("wrn", "pooling", "average", *HEADS[1:]))),
+        _of("cifar10", "settled-wrn", "settled-wrn-rotate", *SETTLED),
         (1000, 5000),
         3,
     ),

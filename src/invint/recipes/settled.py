@@ -21,29 +21,44 @@ class Settled:
         plain: The plain network; its variant is called by its name, up to the depth.
         steerable: The steerable one, but for its head.
         train: How all are trained.
+        augment: How images are augmented for all.
+        kept: Number of monomials that selection keeps.
     """
 
     plain: ModelChoice
     steerable: ModelChoice
     train: TrainChoice
+    augment: tuple[str, ...]
+    kept: int
 
 
-def _wide(epochs: int) -> Settled:
+def _wide(data: str, epochs: int) -> Settled:
     return Settled(
         ModelChoice(name="wrn16-4", dropout=0.3),
         ModelChoice(name="sf-wrn16-4", n_fc=64, dropout=0.3, norm_features=True),
         TrainChoice(epochs=epochs, batch_size=128, lr=1e-3, decay="cosine", statistics=100),
+        TABLES[data].augment,
+        TABLES[data].kept,
     )
 
 
 SETTLED = {
+    "digits": Settled(
+        ModelChoice(name="cnn-small", dropout=0.0, norm_features=True),
+        ModelChoice(name="sfcnn-small", dropout=0.0, norm_features=True),
+        TrainChoice(epochs=40, batch_size=64, lr=3e-3, decay="cosine", statistics=20),
+        ("rotate",),
+        5,
+    ),
     "rotmnist": Settled(
         ModelChoice(name="cnn7", dropout=0.3),
         ModelChoice(name="sfcnn", n_fc=96, dropout=0.6, norm_features=True),
         TrainChoice(epochs=11, batch_size=64, lr=1e-3, decay="cosine", statistics=100),
+        TABLES["rotmnist"].augment,
+        TABLES["rotmnist"].kept,
     ),
-    "svhn": _wide(4),
-    "cifar10": _wide(10),
+    "svhn": _wide("svhn", 4),
+    "cifar10": _wide("cifar10", 10),
 }
 TURNS = 16  # copies that predictions of plain networks are averaged over
 PRUNED_AFTER = (0.1, 0.15)  # of the run, where the paper prunes after 10 and 15 of 100 epochs
@@ -56,7 +71,7 @@ def settled_recipes() -> Iterator[Recipe]:
         yield from plain_networks(data, settled)
         for variant, what in ({"pooling": HEADS["pooling"]} | AVERAGE | HEADS).items():
             recipe = steerable(data, settled, variant, what)
-            yield pruned_early(recipe, TABLES[data].kept) if variant == "monomials" else recipe
+            yield pruned_early(recipe, settled.kept) if variant == "monomials" else recipe
 
 
 def plain_networks(data: str, settled: Settled) -> Iterator[Recipe]:
@@ -83,7 +98,7 @@ def common(data: str, settled: Settled) -> Recipe:
     return Recipe(
         name=f"{data}/settled-{name.partition('16')[0]}",
         about=f"Plain {name} in settled training.",
-        data=DataChoice(name=data, augment=TABLES[data].augment),
+        data=DataChoice(name=data, augment=settled.augment),
         model=settled.plain,
         train=settled.train,
     )
@@ -92,7 +107,7 @@ def common(data: str, settled: Settled) -> Recipe:
 def steerable(data: str, settled: Settled, variant: str, what: str) -> Recipe:
     """Return the recipe of one head."""
     head = "avg" if variant == "average" else head_of(variant)
-    what = what.format(start=50, kept=TABLES[data].kept)
+    what = what.format(start=50, kept=settled.kept)
     return common(data, settled).replace(
         name=f"{data}/settled-{variant}",
         about=f"Steerable {settled.steerable.name} in settled training, with {what}.",

@@ -4,7 +4,11 @@
 # make coverage  which lines the tests reach: a figure, and a page in .venv/coverage
 PYTHON ?= python3
 PY := .venv/bin/python
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
+# Bytecode is kept, or every process that the tests start would compile the sources again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
+# Checking shapes slows code down by a sixth: tests that take long, or compile, do without.
+UNCHECKED := INVINT_SHAPE_CHECKS=0 $(PYTEST)
+MARKED = $(shell grep -rlE "mark\.(slow|unchecked)" tests --include=*.py)
 STAMP := .venv/.installed-$(shell (pwd; cat pyproject.toml constraints.txt) | cksum | cut -d' ' -f1)
 
 .PHONY: demo check test coverage lint docs browser figures bench clean
@@ -16,17 +20,17 @@ demo: $(STAMP)
 
 check: lint
 	$(PYTEST) -m "not slow and not unchecked and not gpu"
-	INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked and not slow and not gpu"
+	$(UNCHECKED) -m "unchecked and not slow and not gpu" $(MARKED)
 
 test: lint docs browser
-	$(PYTEST) -m "not unchecked" --durations=5
-	INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked" --durations=5
+	$(PYTEST) -m "not slow and not unchecked" --durations=5
+	$(UNCHECKED) -m "slow or unchecked" --durations=5 $(MARKED)
 
 coverage: $(STAMP) browser
 	rm -f .venv/.coverage*
-	COVERAGE_FILE=.venv/.coverage $(PYTEST) -m "not unchecked" --cov --cov-report=
-	COVERAGE_FILE=.venv/.coverage INVINT_SHAPE_CHECKS=0 $(PYTEST) -m "unchecked" --cov --cov-append \
-		--cov-report=term:skip-covered --cov-report=html:.venv/coverage
+	COVERAGE_FILE=.venv/.coverage $(PYTEST) -m "not slow and not unchecked" --cov --cov-report=
+	COVERAGE_FILE=.venv/.coverage $(UNCHECKED) -m "slow or unchecked" --cov --cov-append \
+		--cov-report=term:skip-covered --cov-report=html:.venv/coverage $(MARKED)
 
 lint: $(STAMP)
 	$(PY) -m ruff format --check .

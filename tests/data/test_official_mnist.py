@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from invint.data.official import load_mnist
+from invint.data.download import File, verify
+from invint.data.official import FASHION_FILES, load_fashion_mnist, load_mnist, rotate_fashion_mnist
 from invint.data.registry import check_files, load_dataset
 from invint.errors import DataError
 
@@ -74,3 +75,41 @@ def test_the_real_files_are_read() -> None:
         980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009,
     ]  # fmt: skip
     assert dataset.fingerprint == "e0130f111822ed58"
+
+
+def test_fashion_mnist_has_the_format_of_mnist_and_names_of_its_own(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    fashion = load_fashion_mnist(tmp_path, counts=(20, 10))
+    assert torch.equal(fashion.train.images, load_mnist(tmp_path, counts=(20, 10)).train.images)
+    assert fashion.class_names[9] == "ankle boot"
+
+
+def test_rotated_fashion_has_every_image_once(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    made = rotate_fashion_mnist(tmp_path, counts=(12, 18), fashion_counts=(20, 10))
+    assert (made.name, len(made.train), len(made.test)) == ("fashion-rotated", 12, 18)
+    labels = torch.cat((made.train.labels, made.test.labels))
+    assert labels.bincount().tolist() == [3] * 10
+    again = rotate_fashion_mnist(tmp_path, counts=(12, 18), fashion_counts=(20, 10))
+    assert torch.equal(again.test.images, made.test.images)
+
+
+def test_the_same_content_compressed_anew_is_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(b"again")
+    verify(path, File("file.gz", 7, "0" * 32, {5: "639849f6b368019778991b32434354fc"}))
+    with pytest.raises(DataError, match="expected the checksum ff, got 63984"):
+        verify(path, File("file.gz", 7, "0" * 32, {5: "ff"}))
+    with pytest.raises(DataError, match="expected 7 bytes, got 5"):
+        verify(path, File("file.gz", 7, "0" * 32, {6: "ff"}))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path(os.environ.get("INVINT_DATA", ""), "fashion-mnist").is_dir(),
+    reason="no Fashion-MNIST in INVINT_DATA",
+)
+def test_the_real_fashion_files_are_read() -> None:
+    assert len(check_files("fashion-mnist")) == len(FASHION_FILES)
+    assert load_dataset("fashion-mnist").fingerprint == "a06d3266794aa014"
+    assert load_dataset("fashion-rotated").fingerprint == "93c7e5e90da63958"

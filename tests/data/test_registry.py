@@ -19,6 +19,8 @@ def test_all_sets_are_there() -> None:
         "mnist",
         "rotmnist",
         "rotmnist-regenerated",
+        "fashion-mnist",
+        "fashion-rotated",
         "svhn",
         "svhn-recropped",
         "cifar10",

@@ -1,7 +1,7 @@
 """The data sets of others: their official files, and how each is read.
 
-Also two sets made from such files: `digits`, which comes with scikit-learn and is always there, and
-Rotated MNIST made anew from MNIST. What the sets are called is in `registry`.
+Also sets made from such files: `digits`, which comes with scikit-learn and is always there, Rotated
+MNIST made anew from MNIST, and Fashion-MNIST rotated. What the sets are called is in `registry`.
 
 Axes:  n image   c channel   h w pixel
 """
@@ -61,11 +61,14 @@ def load_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Datas
         folder: Holds the four official files.
         counts: Images to expect for training and for testing.
     """
-    train, test = (
+    return Dataset("mnist", *_read_splits(folder, counts), DIGIT_NAMES)
+
+
+def _read_splits(folder: Path, counts: tuple[int, int]) -> list[Split]:
+    return [
         _read_mnist(folder, stem, count)
         for stem, count in zip(("train", "t10k"), counts, strict=True)
-    )
-    return Dataset("mnist", train, test, DIGIT_NAMES)
+    ]
 
 
 def _read_mnist(folder: Path, stem: str, count: int) -> Split:
@@ -173,10 +176,15 @@ def regenerate_rotated_mnist(
         mnist_counts: Images MNIST has.
         seed: Decides images and angles.
     """
-    mnist = load_mnist(folder, counts=mnist_counts)
+    train, test = _rotated(load_mnist(folder, counts=mnist_counts), counts, seed)
+    return Dataset("rotmnist-regenerated", train, test, DIGIT_NAMES, note=REGENERATED_NOTE)
+
+
+def _rotated(source: Dataset, counts: tuple[int, int], seed: int) -> tuple[Split, Split]:
+    """Draw images of a set, rotate each by an angle of its own, and split them anew."""
     generator = torch.Generator().manual_seed(seed)
-    images = torch.cat((mnist.train.images, mnist.test.images))
-    labels = torch.cat((mnist.train.labels, mnist.test.labels))
+    images = torch.cat((source.train.images, source.test.images))
+    labels = torch.cat((source.train.labels, source.test.labels))
     chosen = torch.randperm(len(images), generator=generator)[: sum(counts)]
     angles = _random_angles(len(chosen), generator)
     rotated = [
@@ -187,9 +195,7 @@ def regenerate_rotated_mnist(
     ]
     made = Split(torch.cat(rotated), labels[chosen])
     train, test = torch.split(torch.arange(len(made)), [*counts])
-    return Dataset(
-        "rotmnist-regenerated", made[train], made[test], DIGIT_NAMES, note=REGENERATED_NOTE
-    )
+    return made[train], made[test]
 
 
 def rotate_bytes(
@@ -210,6 +216,68 @@ def rotate_bytes(
 
 def _random_angles(count: int, generator: torch.Generator) -> Tensor:
     return 2 * torch.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+
+
+# Fashion-MNIST: the format of MNIST; as it is, and rotated
+
+
+FASHION_NAMES = (
+    *("T-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+FASHION_ROTATED_COUNTS = (12_000, 10_000)
+FASHION_PLACE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+FASHION_FILES = tuple(
+    Download(file, (FASHION_PLACE + file.name,))
+    for file in (  # Debian's package `dataset-fashion-mnist` has them compressed anew
+        File(
+            "train-images-idx3-ubyte.gz",
+            26421880,
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            {26421856: "cf8536b0aa1a6ac5fa3f23001093305c"},
+        ),
+        File(
+            "train-labels-idx1-ubyte.gz",
+            29515,
+            "25c81989df183df01b3e8a0aad5dffbe",
+            {29491: "10bea18fdb374794d4bb42e356e600c9"},
+        ),
+        File(
+            "t10k-images-idx3-ubyte.gz",
+            4422102,
+            "bef4ecab320f06d8554ea6380940ec79",
+            {4422079: "f78720b4224f21cce2f2ccf2d7a94c9a"},
+        ),
+        File(
+            "t10k-labels-idx1-ubyte.gz",
+            5148,
+            "bb300cfdad3c16e7a12a480ee83cd310",
+            {5125: "0d30e22e447f3c33dab9ed536400ac01"},
+        ),
+    )
+)
+
+
+def load_fashion_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Dataset:
+    """Read Fashion-MNIST (Xiao et al., 2017).
+
+    Args:
+        folder: Holds the four official files.
+        counts: Images to expect for training and for testing.
+    """
+    return Dataset("fashion-mnist", *_read_splits(folder, counts), FASHION_NAMES)
+
+
+def rotate_fashion_mnist(
+    folder: Path,
+    *,
+    counts: tuple[int, int] = FASHION_ROTATED_COUNTS,
+    fashion_counts: tuple[int, int] = MNIST_COUNTS,
+    seed: int = 0,
+) -> Dataset:
+    """Make of Fashion-MNIST what `regenerate_rotated_mnist` makes of MNIST."""
+    train, test = _rotated(load_fashion_mnist(folder, counts=fashion_counts), counts, seed)
+    return Dataset("fashion-rotated", train, test, FASHION_NAMES)
 
 
 # scikit-learn's digits, enlarged and rotated

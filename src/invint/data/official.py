@@ -64,11 +64,8 @@ def load_mnist(folder: Path, *, counts: tuple[int, int] = MNIST_COUNTS) -> Datas
     return Dataset("mnist", *_read_splits(folder, counts), DIGIT_NAMES)
 
 
-def _read_splits(folder: Path, counts: tuple[int, int]) -> list[Split]:
-    return [
-        _read_mnist(folder, stem, count)
-        for stem, count in zip(("train", "t10k"), counts, strict=True)
-    ]
+def _read_splits(folder: Path, counts: tuple[int, int]) -> tuple[Split, Split]:
+    return _read_mnist(folder, "train", counts[0]), _read_mnist(folder, "t10k", counts[1])
 
 
 def _read_mnist(folder: Path, stem: str, count: int) -> Split:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from invint.errors import ConfigError, RunError, ShapeError
+from invint.nn.maps import HeadsAtDepths
 from invint.nn.modes import evaluating
 from invint.nn.monomials import MonomialIntegration, Monomials
 
@@ -97,6 +98,10 @@ def find_monomials(network: nn.Module) -> tuple[nn.Module, str, MonomialIntegrat
     head = getattr(network, "head", None)
     if isinstance(head, MonomialIntegration):
         return network, "head", head
+    if isinstance(head, HeadsAtDepths):
+        raise ConfigError(
+            f"selection: the network has heads at {len(head.heads)} depths; build it with depths=1"
+        )
     if isinstance(head, nn.Sequential):
         for name, module in head.named_children():
             if isinstance(module, MonomialIntegration):

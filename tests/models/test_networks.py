@@ -22,7 +22,7 @@ def farthest(model: nn.Module, x: torch.Tensor) -> float:
     """Return how far logits move as images turn by quarters."""
     with torch.no_grad():
         turned = [model(torch.rot90(x, quarters, (-2, -1))) for quarters in (1, 2, 3)]
-        return max((each - model(x)).abs().max().item() for each in turned)
+        return float(max((each - model(x)).abs().max() for each in turned))
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_an_earlier_map_of_a_residual_network_is_normalised_first() -> None:
     x = torch.randn(2, 1, 12, 12, dtype=torch.float64)
     last, before = model.forward_features(x)
     assert before.min() < 0
-    norm = model.head.heads[1][0]
+    norm = model.get_submodule("head.heads.1.0")
     expected = [each.amax(dim=2).mean(dim=(-2, -1)) for each in (last, norm(before).relu())]
     torch.testing.assert_close(model.head((last, before)), torch.cat(expected, dim=1))
 
@@ -111,7 +111,7 @@ def test_features_of_every_network_can_be_normalised(name: str) -> None:
     side = 28 if name == "cnn7" else 20
     model = create_model(name, in_channels=1, norm_features=True, image_size=side)
     plain = create_model(name, in_channels=1, image_size=side)
-    assert isinstance(model.classifier[0], nn.BatchNorm1d)
+    assert isinstance(model.get_submodule("classifier.0"), nn.BatchNorm1d)
     assert not any(
         isinstance(each, nn.BatchNorm1d) for each in list(plain.classifier.modules())[:2]
     )

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from einops import rearrange, reduce
@@ -51,8 +52,7 @@ def initial_monomials(
     *,
     max_distance: int,
     factors: int = 3,
-    max_power: float = math.inf,
-    generator: torch.Generator | None = None,
+    **options: Any,
 ) -> Monomials:
     """Draw the candidates of a selection.
 
@@ -62,8 +62,7 @@ def initial_monomials(
         count: Number of monomials.
         max_distance: Largest distance.
         factors: Factors of each monomial.
-        max_power: Scale exponents down where their sum is larger.
-        generator: Source of random numbers; by default torch's own.
+        options: Further arguments of `Monomials.random`: `own_angles`, `max_power`, `generator`.
     """
     if kind not in INITIAL:
         raise ConfigError(f"no initial set {kind!r}; there are {', '.join(INITIAL)}")
@@ -73,9 +72,7 @@ def initial_monomials(
             f"{catalog_size(max_distance, factors)} monomials, got {count}; start with more, or "
             "with random ones"
         )
-    drawn = Monomials.random(
-        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
-    )
+    drawn = Monomials.random(count, max_distance=max_distance, factors=factors, **options)
     if kind == "random":
         return drawn
     combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)

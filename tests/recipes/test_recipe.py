@@ -10,14 +10,14 @@ from pydantic import Field
 from invint.errors import ConfigError
 from invint.recipes import RECIPES, Recipe, changed, find_recipe, recipe_fields
 from invint.recipes import recipe as recipes
-from invint.recipes.recipe import DataChoice, ModelChoice, Since, TrainChoice
+from invint.recipes.recipe import DataChoice, HeadChoice, ModelChoice, Since, TrainChoice
 
 TRAIN = TrainChoice(epochs=1, batch_size=2, lr=0.1)
 
 
 def test_every_choice_says_what_it_is_for() -> None:
     fields = recipe_fields()
-    parts = ("data", "model", "train", "selection")
+    parts = ("data", "model", "head", "train", "selection")
     expected = [
         f"{part}.{name}" for part in parts for name, _ in getattr(RECIPES["digits/cnn"], part)
     ]
@@ -37,14 +37,23 @@ def test_ranges_are_given_in_words_and_numbers() -> None:
     assert optimizer.range == ""
     assert fields["data.test_share"].range == "above 0 and below 1"
     assert fields["selection.steps"].kind == "a list like [[10, 5]]"
-    assert [path for path, field in fields.items() if field.since] == [
+    new = [path for path, field in fields.items() if field.since]
+    assert {path for path in fields if path.startswith("head.")} <= set(new)
+    assert [path for path in new if not path.startswith("head.")] == [
         "data.split_seed",
         "model.norm_features",
+        "model.depths",
+        "model.group_pool",
+        "model.kernel_size",
+        "model.kernel_sizes",
+        "model.pool_after",
         "train.warmup",
         "train.label_smoothing",
         "train.clip_norm",
         "train.ema",
         "train.statistics",
+        "selection.signed",
+        "selection.statistics",
     ]
 
 
@@ -53,6 +62,14 @@ def test_a_field_finds_its_value_in_a_recipe() -> None:
     fields = {field.path: field for field in recipe_fields()}
     assert fields["data.split_seed"].of(recipe) == 3
     assert fields["model.name"].of(recipe) == "cnn-small"
+
+
+def test_a_part_without_choices_counts_for_nothing() -> None:
+    base = find_recipe("digits/local-ws")
+    assert "head" not in base.choices
+    other = changed(base, ["head.kernel_size=5"])
+    assert other.choices == base.choices | {"head": {"kernel_size": 5}}
+    assert other.hash != base.hash == changed(other, ["head.kernel_size=none"]).hash
 
 
 def test_a_later_field_counts_only_where_it_is_not_as_it_was_before_it() -> None:
@@ -111,6 +128,11 @@ def test_a_copy_with_other_values_is_checked() -> None:
         (DataChoice, {"name": None}, "data.name must be text, got None"),
         (DataChoice, {"size": True}, "data.size must be a whole number, got True"),
         (ModelChoice, {"dropout": float("inf")}, "model.dropout must be from 0 to 1, got inf"),
+        (HeadChoice, {"power": 1.0}, "head.power must be above 1 and at most 10,000, got 1.0"),
+        (HeadChoice, {"heads": 2}, "no value 'head.heads'; head has factors, max_distance, own_"),
+        (HeadChoice, {"exponents": (2, 1)}, "head.exponents must be a range of numbers that are"),
+        (HeadChoice, {"exponents": -1.0}, "head.exponents must be a range of numbers that are"),
+        (HeadChoice, {"exponents": "wide"}, "head.exponents must be a list like [10, 10], got"),
     ],
 )
 def test_wrong_values_are_explained_in_one_line(

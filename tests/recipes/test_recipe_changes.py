@@ -4,7 +4,7 @@ import pytest
 
 from invint.errors import ConfigError
 from invint.recipes import Recipe, changed, find_recipe
-from invint.recipes.recipe import with_choices
+from invint.recipes.recipe import HeadChoice, with_choices
 
 BASE = find_recipe("digits/monomials")
 
@@ -29,6 +29,9 @@ BASE = find_recipe("digits/monomials")
         ("data.name=12", "12"),
         ("model.group=D4", "D4"),
         ("model.widths=4,6,8", (4, 6, 8)),
+        ("head.max_distance=4", 4),
+        ("head.own_angles=true", True),
+        ("head.floor=none", None),
         ("selection.method=connectivity", "connectivity"),
         ("selection.steps=[[1, 10], [2.5, 4]]", ((1.0, 10), (2.5, 4))),
     ],
@@ -52,11 +55,11 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
         (
             "selection.step=3",
             "no value 'selection.step'; did you mean 'steps'? selection has method, initial, "
-            "start, steps, pretrain, candidates, patience, ridge",
+            "start, steps, pretrain, candidates, patience, ridge, signed, statistics",
         ),
         (
             "speed=3",
-            "--set speed=3: no part 'speed'; there are data, model, train and selection",
+            "--set speed=3: no part 'speed'; there are data, model, head, train and selection",
         ),
         ("train.lr", "--set train.lr: expected PART.NAME=VALUE, as in train.lr=3e-4"),
         ("train.lr=fast", "train.lr must be a number, got 'fast'"),
@@ -138,22 +141,32 @@ def test_a_changed_number_no_longer_comes_from_the_paper() -> None:
     assert "train.lr" in base.source
 
 
+HEAD_OPTIONS = (
+    "factors=2 max_distance=2 own_angles=true places=9 seed=9 exponents=2 floor=0.2 "
+    "scale_free=true across=true kernel_size=5 layers=3 head_channels=9 scaled=false power=9 "
+    "sharpness=9"
+)
 OTHERS = {
     "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3 skip_bad=true side=32 "
     "test_share=0.3 split_seed=9",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
-    "attention_dropout=0.9 widths=9,9,9 norm_features=true",
+    "attention_dropout=0.9 widths=9,9,9 norm_features=true depths=2 group_pool=mean kernel_size=9 "
+    "kernel_sizes=9,9,9 pool_after=1",
+    "head": HEAD_OPTIONS,
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=exponential lr_decay=0.9 "
     "lr_decay_epochs=8 warmup=2 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "
     "class_weights=true label_smoothing=0.1 clip_norm=9 ema=0.9 statistics=9 accumulate=9 "
     "scale=0.9",
     "selection": "method=connectivity initial=catalog start=30 steps=[[9,9]] pretrain=9 "
-    "candidates=9 patience=9 ridge=9",
+    "candidates=9 patience=9 ridge=9 signed=true statistics=batch",
 }
 
 
 @pytest.mark.parametrize("part", OTHERS)
-def test_the_hash_differs_whenever_a_choice_does(part: str) -> None:
+def test_the_hash_differs_whenever_a_choice_does(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeadChoice, "check_head", lambda *_: None)  # no head has all options
     assignments = OTHERS[part].split()
     fields = type(getattr(BASE, part)).model_fields
     assert [each.partition("=")[0] for each in assignments] == list(fields)
@@ -170,6 +183,8 @@ def base_of(part: str, assignment: str) -> Recipe:
         return find_recipe("digits/monomials-lse")
     if assignment.startswith("ema"):
         return changed(BASE, ["train.statistics=5"])
+    if assignment.startswith(("signed", "statistics")):
+        return find_recipe("digits/monomials-connectivity")
     if part == "model":
         return changed(BASE, ["selection.method=none", "selection.steps=[]"])
     return BASE

@@ -15,9 +15,11 @@ def planned(plan: dict[str, Any]) -> Recipe:
     """Return a recipe with a head and a selection."""
     values: dict[str, Any] = {
         "name": "own/plan",
-        "model": {"head": plan.get("head", "monomials")},
+        "model": {"head": plan.get("head", "monomials"), "depths": plan.get("depths", 1)},
         "train": {"epochs": 100, "batch_size": 32, "lr": 0.1},
-        "selection": {name: value for name, value in plan.items() if name != "head"},
+        "selection": {
+            name: value for name, value in plan.items() if name not in ("head", "depths")
+        },
     }
     return Recipe(**values)
 
@@ -31,6 +33,7 @@ def planned(plan: dict[str, Any]) -> Recipe:
         LSE,
         {"method": "none", "head": "max"},
         {"method": "none", "head": "monomials"},
+        {"method": "none", "depths": 2},
     ],
 )
 def test_sensible_plans_pass(plan: dict[str, Any]) -> None:
@@ -50,6 +53,9 @@ def test_sensible_plans_pass(plan: dict[str, Any]) -> None:
         (PAPER | {"steps": ()}, r"there is no step; give one such as \(10, 5\)"),
         (PAPER | {"steps": ((10, 0),)}, "at least 1 monomial must be kept, got 0"),
         (PAPER | {"head": "max"}, "'magnitude' needs the head 'monomials', got 'max'"),
+        (PAPER | {"depths": 2}, "'magnitude' needs all monomials on one map, got model.depths=2;"),
+        (PAPER | {"signed": True}, "'magnitude' differentiates no loss; leave signed and stat"),
+        (LSE | {"statistics": "batch"}, "'lse' differentiates no loss; leave signed and stat"),
         (PAPER | {"method": "size"}, "no method 'size'; there are none, magnitude, connectivity"),
         (PAPER | {"initial": "all"}, "no initial 'all'; there are random and catalog"),
         (PAPER | {"start": 0}, "selection.start must be at least 1, got 0"),

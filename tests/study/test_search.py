@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 
+from invint import Cyclic
 from invint.errors import ConfigError
+from invint.nn import HEADS, make_head
+from invint.nn.heads import head_options
 from invint.recipes import RECIPES, find_recipe
-from invint.recipes.recipe import Recipe
+from invint.recipes.recipe import HeadChoice, Recipe
 from invint.recipes.schedule import TO_ZERO
 from invint.study import search as spaces
 from invint.study.search import (
@@ -130,6 +133,14 @@ def test_milestones_by_adam_are_refused_with_what_to_do() -> None:
         search_space(odd)
 
 
+def test_gradient_descent_of_a_steerable_network_tunes_its_head_too() -> None:
+    recipe = find_recipe("digits/local-ws").replace(train={"optimizer": "sgd"})
+    paths = [each.path for each in search_space(recipe)]
+    assert paths == ["train.lr", "train.weight_decay", "model.dropout", "head.kernel_size"]
+    unknown = recipe.replace(model={"name": "sfcn"})  # refused where it is built
+    assert [each.path for each in search_space(unknown)] == paths[:3]
+
+
 def test_an_unknown_network_is_named() -> None:
     recipe = find_recipe("digits/local-ws")
     odd = recipe.replace(model={"name": "sfcn"})
@@ -141,3 +152,38 @@ def test_a_rate_that_ends_at_zero_has_no_decay_to_tune() -> None:
     paths = [each.path for each in search_space(find_recipe("rotmnist/settled-pooling"))]
     assert {"train.lr", "train.warmup", "train.label_smoothing"} <= set(paths)
     assert not {"train.lr_decay", "train.lr_decay_epochs"} & set(paths)
+
+
+@pytest.mark.parametrize("side", [3, 4, 5, 7, 24])
+@pytest.mark.parametrize("head", HEADS)
+def test_options_of_heads_are_tuned_as_far_as_they_fit_the_map(head: str, side: int) -> None:
+    base = find_recipe("digits/pooling")
+    space = search_space(base.replace(model={"head": head}), side)
+    paths = {each.path.partition(".")[2]: each for each in space if each.path.startswith("head.")}
+    assert paths.keys() <= set(head_options(head))
+    for name, parameter in paths.items():
+        for value in parameter.values if isinstance(parameter, Choice) else ():
+            options = {name: value}
+            made = make_head(head, channels=3, size=side, group=Cyclic(4), **options)
+            assert made.out_features
+    assert head not in ("mlp", "monomials") or paths
+
+
+def test_distances_are_tuned_up_to_the_border_of_the_map() -> None:
+    recipe = find_recipe("digits/monomials")
+    for side, largest in ((5, 4), (7, 6), (24, 12)):
+        space = {each.path: each for each in search_space(recipe, side)}
+        assert space["head.max_distance"].values[-1] == largest  # type: ignore[union-attr]
+    catalog = recipe.replace(selection={"initial": "catalog"})
+    space = {each.path: each for each in search_space(catalog, 24)}
+    values = space["head.max_distance"].values  # type: ignore[union-attr]
+    assert values == (1, 2, 3, 4)  # of 20 monomials, which hold no 21 combinations
+
+
+def test_of_a_range_the_highest_number_is_tuned() -> None:
+    choice = HeadChoice().replace(exponents=2.0)
+    assert choice.exponents == (0.0, 2.0)
+    recipe = find_recipe("digits/monomials")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeadChoice, "check_head", lambda *_: None)
+        assert own_value(recipe.replace(head=choice), "head.exponents") == 2.0

@@ -1,6 +1,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -11,7 +12,7 @@ from support.written_runs import write_run, write_study
 from invint.errors import ConfigError
 from invint.study.records import read_records, read_run, write_records
 from invint.study.statistics import BETTER, UNDECIDED
-from invint.study.tables import make_table, tables_by_data
+from invint.study.tables import catalog_text, make_table, tables_by_data
 
 
 def test_cells_are_means_over_seeds_in_percent(tmp_path: Path) -> None:
@@ -152,3 +153,19 @@ def test_one_table_holds_one_data_set(tmp_path: Path) -> None:
         make_table(runs, data="svhn")
     with pytest.raises(ConfigError, match="no finished run to tabulate"):
         make_table([])
+
+
+def test_a_catalog_says_how_many_combinations_it_had(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "monomials"))
+    start = {"distances": [[0, 1, 1], [0, 1, 2], [0, 2, 2], [0, 2, 1]]}
+    for initial, count in (("catalog", 1), ("random", 0)):
+        choices = run.choices | {"selection": {"initial": initial}}
+        catalog = replace(run, choices=choices, selections=({"start": start},))
+        notes = [note for note in make_table([catalog]).notes if note.startswith("catalog")]
+        assert len(notes) == count
+    assert catalog_text(
+        replace(catalog, choices=run.choices | {"selection": {"initial": "catalog"}})
+    ) == (
+        "catalog: all 3 combinations of distances up to 2, the rest of 4 monomials at random; "
+        "a larger head.max_distance has more"
+    )

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.written_runs import tiny_dataset
 
+from invint.errors import ConfigError
 from invint.export import load_model
 from invint.nn import Monomials
+from invint.recipes import changed, find_recipe
 from invint.selection import find_monomials, prune
 from invint.selection.pruning import first_dense
 from invint.train import run as running
 from invint.train.device import ProcessGroup
 from invint.train.run import Run
-from invint.train.selector import Selection
+from invint.train.selector import Selection, Selector
+from invint.train.setup import RunData
 from invint.train.store import RunStore
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ CASES = {
     "digits/monomials-connectivity": (*PRUNED, "train.class_weights=true"),
     "digits/monomials-connectivity-init": ("selection.start=6", "selection.steps=[[0,2]]"),
     "digits/monomials-lse": EXCHANGED,
-    "digits/monomials-none": ("selection.start=3",),
+    "digits/monomials-none": ("selection.start=3", "model.depths=2", "head.max_distance=4"),
 }
 
 
@@ -104,7 +108,7 @@ def test_exponents_at_the_start_are_those_drawn(tiny: Tiny, name: str) -> None:
     drawn = torch.tensor(history.start.exponents)
     assert ((drawn >= 0) & (drawn < 1)).all()
     model = load_file(run.folder() / "model.safetensors")
-    trained = next(each for key, each in model.items() if key.endswith("exponents"))
+    trained = model[min(key for key in model if key.endswith("exponents"))]
     torch.testing.assert_close(torch.tensor(history.final.exponents), trained)
     assert not torch.equal(torch.tensor(history.start.keep(history.survivors).exponents), trained)
     other = tiny(name, *CASES[name], "train.lr=0.01")  # what is drawn depends on the seed alone
@@ -212,3 +216,47 @@ def test_least_squares_keeps_what_was_learned_without_monomials(
     monkeypatch.setattr(Run, "apply", watched)
     tiny("digits/monomials-lse", *EXCHANGED).train()
     assert len(seen) == 1
+
+
+def drawn(name: str, *choices: str) -> Monomials:
+    """Return the monomials a run on tiny digits starts with."""
+    recipe, nothing = changed(find_recipe(name), choices), torch.arange(0)
+    data = RunData(tiny_dataset(), nothing, nothing, None, (0.5,), (0.2,))
+    start = Selector(recipe, data, recipe.schedule(1000), 0).start
+    assert start is not None
+    return start
+
+
+def test_what_is_drawn_is_as_the_head_has_it() -> None:
+    """The map of digits has a side of 5, and half of it is the largest distance by default."""
+    name, many = "digits/monomials-none", "selection.start=50"
+    usual, far = drawn(name, many), drawn(name, many, "head.max_distance=4")
+    assert [max(map(max, each.distances)) for each in (usual, far)] == [2, 4]
+    pairs = drawn(name, many, "head.factors=2", "head.own_angles=true")
+    assert {len(row) for row in pairs.distances} == {2}
+    assert len({row[1] for row in pairs.angles}) == 50
+
+
+def test_a_catalog_has_more_combinations_where_distances_are_larger() -> None:
+    for reach, combinations in ((2, 3), (4, 10)):
+        found = drawn("digits/monomials-magnitude-catalog", f"head.max_distance={reach}")
+        assert len({tuple(sorted(row)) for row in found.distances}) == combinations
+
+
+def test_distances_that_do_not_fit_the_map_are_refused() -> None:
+    with pytest.raises(ConfigError, match="a distance of 5 does not fit a map of 5 x 5; use at"):
+        drawn("digits/monomials-none", "head.max_distance=5")
+
+
+def test_connectivity_keeps_its_sign_where_asked(tiny: Tiny) -> None:
+    name, first = (
+        "digits/monomials-connectivity-init",
+        ("selection.start=8", "selection.steps=[[0,2]]"),
+    )
+    scores = [
+        torch.tensor(tiny(name, *first, *more, "train.scale=0.01").train().entries[0]["scores"])
+        for more in ((), ("selection.signed=true",), ("selection.statistics=running",))
+    ]
+    assert torch.equal(scores[0], scores[1].abs())
+    assert scores[1].min() < 0
+    assert not torch.equal(scores[0], scores[2])

@@ -1,14 +1,19 @@
-"""Which images a recipe stands for."""
+"""Which images and which network a recipe stands for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from support.pictures import write_noise
+from support.written_runs import tiny_dataset
 
 from invint.errors import ConfigError
+from invint.export import ModelCard
+from invint.nn import MonomialIntegration, Monomials
 from invint.recipes import changed, find_recipe
 from invint.recipes.recipe import DataChoice
-from invint.train.setup import RunData
+from invint.train.setup import RunData, make_card, map_size
 
 
 @pytest.fixture
@@ -36,3 +41,75 @@ def test_the_options_of_a_folder_are_refused_for_other_sets() -> None:
     recipe = changed(find_recipe("digits/cnn"), ["data.side=16"])
     with pytest.raises(ConfigError, match="digits: side is for folder:PATH"):
         RunData.of(recipe, 0, None)
+
+
+def card_of(name: str, *assignments: str, **changes: Any) -> ModelCard:
+    """Return the card of a recipe on tiny images of digits."""
+    nothing = torch.arange(0)
+    data = RunData(tiny_dataset(), nothing, nothing, None, (0.5,), (0.2,))
+    return make_card(changed(find_recipe(name), assignments), data, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "assignments", "options"),
+    [
+        ("digits/pooling", [], {}),
+        ("digits/mlp", ["head.layers=3", "head.kernel_size=5"], {"layers": 3, "kernel_size": 5}),
+        ("digits/local-ws", ["head.kernel_size=1"], {"kernel_size": 1}),
+        ("digits/attention", ["head.scaled=false"], {"scaled": False}),
+        (
+            "digits/attention",
+            ["model.attention_heads=2", "model.attention_dropout=0.1", "head.head_channels=3"],
+            {"heads": 2, "dropout": 0.1, "head_channels": 3},
+        ),
+        (
+            "digits/monomials",
+            ["head.max_distance=4", "head.factors=2", "head.own_angles=true", "head.floor=0.2"],
+            {"monomials": 20, "max_distance": 4, "factors": 2, "own_angles": True, "floor": 0.2},
+        ),
+    ],
+)
+def test_cards_carry_the_options_of_the_head(
+    name: str, assignments: list[str], options: dict[str, Any]
+) -> None:
+    card = card_of(name, *assignments)
+    assert card.options.get("head_options", {}) == options
+    again = ModelCard.from_json(card.to_json())
+    assert again == card
+    assert list(again.build().state_dict()) == list(card.build().state_dict())
+
+
+def test_monomials_that_are_drawn_have_nothing_to_be_drawn_by() -> None:
+    drawn = Monomials.random(2, max_distance=4, factors=2)
+    choices = ("head.max_distance=4", "head.factors=2", "head.floor=0.2")
+    card = card_of("digits/monomials", *choices, monomials=drawn)
+    expected = {"monomials": drawn, "floor": 0.2, "check_exponents": False}
+    assert card.options["head_options"] == expected
+    heads = [each for each in card.build().modules() if isinstance(each, MonomialIntegration)]
+    assert [(each.monomials.distances, each.floor) for each in heads] == [(drawn.distances, 0.2)]
+
+
+def test_pre_training_with_another_head_has_none_of_these_options() -> None:
+    card = card_of("digits/monomials-lse", "head.max_distance=4", head="max")
+    assert "head_options" not in card.options
+
+
+def test_cards_carry_the_options_of_the_network() -> None:
+    choices = ("model.depths=2", "model.kernel_sizes=3,3,3", "model.pool_after=1")
+    card = card_of("digits/local-ws", *choices)
+    assert card.options["depths"] == 2
+    last, before = card.build().eval().forward_features(torch.zeros(1, 1, *card.image_size))
+    assert (last.shape[-1] * 2, before.shape[-1]) == (card.image_size[0], card.image_size[0])
+    assert "depths" not in card_of("digits/local-ws").options
+    with pytest.raises(ConfigError, match="cnn-small has no option 'depths'; it has num_classes"):
+        card_of("digits/cnn", "model.depths=2").build()
+    with pytest.raises(ConfigError, match="cnn-small has no option 'group_pool'; it has num_cla"):
+        card_of("digits/cnn", "model.group_pool=mean").build()
+
+
+@pytest.mark.parametrize(
+    ("choices", "side"), [([], 5), (["model.pool_after=1"], 10), (["model.depths=2"], 5)]
+)
+def test_the_last_map_is_as_large_as_poolings_leave_it(choices: list[str], side: int) -> None:
+    recipe = changed(find_recipe("digits/monomials-none"), choices)
+    assert map_size(recipe, tiny_dataset()) == (side, side)

@@ -1,11 +1,14 @@
 """`invint recipes`: list them, show one with the source of each number."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from invint.cli.console import say, show_table
 from invint.cli.options import Assignments, chosen_recipe
+
+if TYPE_CHECKING:
+    from invint.recipes import Recipe
 
 recipes_app = typer.Typer(
     help="List recipes, or show one with the source of each number.",
@@ -40,14 +43,44 @@ def show(
     rows = [
         (
             field.path,
-            _shown(field.path, field.of(recipe)),
+            _own(field.path, recipe) or _shown(field.path, field.of(recipe)),
             numbers.get(recipe.source.get(field.path, ""), ""),
         )
         for field in recipe_fields()
+        if _applies(field.path, recipe)
     ]
     show_table(("choice", "value", "source"), rows, wrap=("value",))
     for source, number in numbers.items():
         say(f" {number}  {source}")
+
+
+def _applies(path: str, recipe: "Recipe") -> bool:
+    """Say whether the network and the head of a recipe have a choice, or it was made."""
+    from invint.models.registry import options_of
+    from invint.nn.heads import head_options
+    from invint.train.setup import ATTENTION, NETWORK_OPTIONS
+
+    part, _, name = path.partition(".")
+    head = head_options(recipe.model.head or "max")
+    if part == "head":
+        return name in head
+    if part != "model" or getattr(recipe.model, name) is not None:
+        return True
+    asked = {field: option in head for option, field in ATTENTION.items()}
+    if name in NETWORK_OPTIONS:
+        return name in options_of(recipe.model.name)
+    return asked.get(name, True)
+
+
+def _own(path: str, recipe: "Recipe") -> str:
+    """Say what an option is that is left to the head; empty if it is not, or not one number."""
+    from invint.nn.heads import head_options
+
+    part, _, name = path.partition(".")
+    if part != "head" or name in recipe.head.given:
+        return ""
+    default = head_options(recipe.model.head or "max")[name]
+    return "head's own" if default is None else f"{_shown(path, default)} (head's own)"
 
 
 def _shown(path: str, value: Any) -> str:

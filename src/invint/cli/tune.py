@@ -24,6 +24,7 @@ from invint.files import write_atomically
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
     from invint.recipes import Recipe
+    from invint.study.search import Space
     from invint.study.tune import Budget, Journal, Measured, Trial, Tuning
 
 SHOWN = 12  # trials in the terminal; all are in trials.csv
@@ -86,7 +87,7 @@ def tune(  # noqa: PLR0913
     from invint.recipes import RECIPES
     from invint.recipes.registry import write_recipe
     from invint.study.pool import Workspace, threads_each
-    from invint.study.search import check_scales, round_of_brackets, search_space
+    from invint.study.search import check_scales, round_of_brackets
     from invint.study.tune import TITLES, Budget, Tuning, trials_csv, tuned_recipe
     from invint.train import Execution
 
@@ -100,18 +101,16 @@ def tune(  # noqa: PLR0913
     if threads is None and jobs > 1 and address is None:
         threads = threads_each(jobs)
     execution = Execution(device=device, threads=threads)
+    path = _recipe_file(out, chosen)
     tuning = Tuning(
         recipe=chosen,
-        space=search_space(chosen),
+        space=_space(chosen, data_dir, here=address is None),
         seed=seed,
         scales=scales,
         workspace=Workspace(runs=runs, data_dir=data_dir, execution=execution).absolute(),
         keep_weights=keep_weights,
     )
-    path = _recipe_file(out, chosen)
     budget = Budget(trials=trials, hours=hours)
-    if address is None:
-        loaded(chosen.data, data_dir)  # refused here, or decoded once, before there are trials
     with tuning.store.locked():
         ended = search(tuning, budget, workers, compare=compare is not None)
         own = tuning.evaluate({}, max_scale) if reference else None
@@ -127,6 +126,21 @@ def tune(  # noqa: PLR0913
     say(f"trials and figure: {', '.join(map(str, files))}")
     say(f"recipe of trial {best.number} by {TITLES[method]}: {path}")
     say(f"train it on all images:  invint train {path}")
+
+
+def _space(recipe: "Recipe", data_dir: Path | None, *, here: bool) -> "Space":
+    """Return what is tuned, after loading the data if they are here.
+
+    They are refused before there are trials, or decoded once, and say how large the maps are.
+    """
+    from invint.study.search import is_steerable, search_space
+    from invint.train.setup import map_size
+
+    space = search_space(recipe)
+    if not here:
+        return space
+    dataset = loaded(recipe.data, data_dir)
+    return search_space(recipe, min(map_size(recipe, dataset))) if is_steerable(recipe) else space
 
 
 def _recipe_file(out: Path | None, recipe: "Recipe") -> Path:

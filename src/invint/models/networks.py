@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from invint.nn import (
     SpatialPool,
     make_head,
 )
+from invint.nn.maps import HeadsAtDepths
 from invint.ops.steerable import Rings
 
 
@@ -26,8 +27,8 @@ class Network(nn.Module):
     """A classifier of images in two halves that can be called apart.
 
     Args:
-        features: Takes images to the last feature map.
-        head: Takes that map to features of the image.
+        features: Takes images to the last feature map, or to those of several depths.
+        head: Takes what that returns to features of the image.
         classifier: Takes these to logits.
 
     Shape:
@@ -38,13 +39,15 @@ class Network(nn.Module):
         super().__init__()
         self.features, self.head, self.classifier = features, head, classifier
 
-    def forward_features(self, images: Float[Tensor, "b c h w"]) -> Tensor:
-        """Return the last feature map: `(b, c, g, h, w)` of a steerable network."""
-        features: Tensor = self.features(images)
-        return features
+    def forward_features(self, images: Float[Tensor, "b c h w"]) -> Any:
+        """Return the last feature map: `(b, c, g, h, w)` of a steerable network.
 
-    def forward_head(self, features: Tensor) -> Float[Tensor, "b classes"]:
-        """Return the logits of a feature map."""
+        Where heads are at several depths it is a tuple of maps, the last one first.
+        """
+        return self.features(images)
+
+    def forward_head(self, features: Any) -> Float[Tensor, "b classes"]:
+        """Return the logits of what `forward_features` returns."""
         logits: Tensor = self.classifier(self.head(features))
         return logits
 
@@ -56,6 +59,71 @@ class Network(nn.Module):
 def after_group(head: Head) -> nn.Module:
     """Put group pooling before a head, unless it takes the map with its group axis."""
     return head if head.takes_group else nn.Sequential(GroupPool("max"), head)
+
+
+class Stages(nn.Sequential):
+    """Parts of a network in a row; returns the maps at the ends of all parts, the last one first.
+
+    Shape:
+        `(b, c, h, w)` to a tuple of `(b, c, g, h, w)`.
+    """
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> tuple[Tensor, ...]:
+        """Return the maps."""
+        maps: tuple[Tensor, ...] = ()
+        x: Tensor = images
+        for part in self:
+            x = part(x)
+            maps = (x, *maps)
+        return maps
+
+
+class Depth(NamedTuple):
+    """A map that a head may be put on: the last one, or one before it is halved.
+
+    Attributes:
+        layers: Number of layers it comes from.
+        channels: Its channels.
+        size: Its height and width.
+        activated: Whether these layers end in normalisation and ReLU.
+    """
+
+    layers: int
+    channels: int
+    size: tuple[int, int]
+    activated: bool = True
+
+
+def chosen_depths(found: Sequence[Depth], count: int, owner: str) -> Sequence[Depth]:
+    """Return the last few depths."""
+    if not 1 <= count <= len(found):
+        raise ConfigError(
+            f"{owner}: depths must be from 1 to {len(found)}, the number of sizes its maps have, "
+            f"got {count}"
+        )
+    return found[-count:]
+
+
+def cut(layers: Sequence[nn.Module], depths: Sequence[Depth]) -> nn.Module:
+    """Return layers in a row, as features that end in the map of each depth."""
+    ends = [0, *(depth.layers for depth in depths)]
+    parts = [nn.Sequential(*layers[start:stop]) for start, stop in pairwise(ends)]
+    return parts[0] if len(parts) == 1 else Stages(*parts)
+
+
+def heads_at(
+    depths: Sequence[Depth], name: str, group: Group, options: dict[str, Any] | None
+) -> tuple[nn.Module, int]:
+    """Return a head for the map of each depth, the last one first, and the number of features."""
+    heads, features = [], 0
+    for depth in reversed(depths):
+        head = make_head(
+            name, channels=depth.channels, size=depth.size, group=group, **(options or {})
+        )
+        features += head.out_features
+        settle = () if depth.activated else (GroupBatchNorm(depth.channels), nn.ReLU())
+        heads.append(nn.Sequential(*settle, after_group(head)) if settle else after_group(head))
+    return heads[0] if len(heads) == 1 else HeadsAtDepths(heads), features
 
 
 def dense(widths: list[int], dropout: float, *, norm_features: bool = False) -> nn.Sequential:
@@ -73,6 +141,13 @@ def dense(widths: list[int], dropout: float, *, norm_features: bool = False) -> 
     return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
 
 
+def linear(features: int, classes: int, *, norm_features: bool) -> nn.Module:
+    """Return one dense layer, behind batch normalisation where asked."""
+    if norm_features:
+        return dense([features, classes], 0.0, norm_features=True)
+    return nn.Linear(features, classes)
+
+
 def halved(size: tuple[int, int], times: int) -> tuple[int, int]:
     """Return the size after halving, rounded up each time."""
     height, width = size
@@ -88,6 +163,7 @@ def cnn7(
     image_size: tuple[int, int] = (28, 28),
     channels: int = 20,
     dropout: float = 0.3,
+    norm_features: bool = False,
 ) -> Network:
     """Seven convolutions of side 3, the last of side 4, as Cohen and Welling compare with."""
     left = [((side - 4) // 2) - 8 for side in image_size]  # what six convolutions leave
@@ -101,7 +177,9 @@ def cnn7(
         layers += [nn.MaxPool2d(2)] if layer == 2 else []
     layers += [nn.Conv2d(channels, channels, 4), nn.BatchNorm2d(channels), nn.ReLU()]
     head = GlobalPool(channels, "max")
-    return Network(nn.Sequential(*layers), head, nn.Linear(channels, num_classes))
+    return Network(
+        nn.Sequential(*layers), head, linear(channels, num_classes, norm_features=norm_features)
+    )
 
 
 def small_cnn(
@@ -139,6 +217,7 @@ def sfcnn(  # noqa: PLR0913
     n_fc: int = 96,
     dropout: float = 0.0,
     norm_features: bool = False,
+    depths: int = 1,
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -150,15 +229,20 @@ def sfcnn(  # noqa: PLR0913
             f"got {len(kernel_sizes)}"
         )
     layers: list[nn.Module] = []
+    found: list[Depth] = []
+    size = image_size
     for layer, (width, kernel) in enumerate(zip(widths, kernel_sizes, strict=True), start=1):
         if layer == 1:
             layers.append(LiftConv2d(in_channels, width, kernel, group, rings=rings))
         else:
             layers.append(GroupConv2d(widths[layer - 2], width, kernel, group, rings=rings))
         layers += [GroupBatchNorm(width), nn.ReLU()]
-        layers += [SpatialPool("max")] if layer in pool_after else []
-    size = halved(image_size, len(pool_after))
-    last = make_head(head, channels=widths[-1], size=size, group=group, **(head_options or {}))
-    features = [last.out_features, n_fc, n_fc, num_classes]
-    classifier = dense(features, dropout, norm_features=norm_features)
-    return Network(nn.Sequential(*layers), after_group(last), classifier)
+        if layer in pool_after:
+            found.append(Depth(len(layers), width, size))
+            layers.append(SpatialPool("max"))
+            size = halved(size, 1)
+    found.append(Depth(len(layers), widths[-1], size))
+    chosen = chosen_depths(found, depths, "sfcnn")
+    heads, features = heads_at(chosen, head, group, head_options)
+    classifier = dense([features, n_fc, n_fc, num_classes], dropout, norm_features=norm_features)
+    return Network(cut(layers, chosen), heads, classifier)

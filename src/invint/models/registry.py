@@ -94,10 +94,7 @@ def create_model(
     Example:
         >>> model = create_model("sfcnn-small", head="monomials", group="D4")
     """
-    if name not in MODELS:
-        hint = did_you_mean(name, MODELS)
-        raise ConfigError(f"no network {name!r}; {hint}there are {', '.join(MODELS)}")
-    entry = MODELS[name]
+    known, entry = options_of(name), MODELS[name]
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     given = {"in_channels": in_channels, "image_size": size, "num_classes": num_classes}
     arguments = {key: value for key, value in given.items() if value is not None} | options
@@ -106,12 +103,19 @@ def create_model(
             raise ConfigError(f"{name} is a plain network: it takes neither a head nor a group")
     else:
         arguments = _steerable_arguments(entry, head or "max", group) | arguments
-    known = inspect.signature(entry.build).parameters
     arguments = {k: v for k, v in arguments.items() if k in known or k not in given}
     for option in arguments:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}; it has {', '.join(known)}")
     return entry.build(**arguments)
+
+
+def options_of(name: str) -> list[str]:
+    """Return the names of the keyword arguments of a network."""
+    if name not in MODELS:
+        hint = did_you_mean(name, MODELS)
+        raise ConfigError(f"no network {name!r}; {hint}there are {', '.join(MODELS)}")
+    return list(inspect.signature(MODELS[name].build).parameters)
 
 
 def _steerable_arguments(entry: Entry, head: str, group: Group | str | None) -> dict[str, Any]:

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Cyclic, Group
-from invint.models.networks import Network, after_group, dense, halved
+from invint.models.networks import (
+    Depth,
+    Network,
+    chosen_depths,
+    cut,
+    dense,
+    halved,
+    heads_at,
+    linear,
+)
 from invint.nn import (
     GlobalPool,
     GroupBatchNorm,
@@ -19,7 +28,6 @@ from invint.nn import (
     GroupDropout,
     LiftConv2d,
     SpatialPool,
-    make_head,
 )
 from invint.ops.steerable import Rings
 
@@ -73,6 +81,7 @@ def wide_resnet(
     num_classes: int = 10,
     in_channels: int = 3,
     dropout: float = 0.0,
+    norm_features: bool = False,
 ) -> Network:
     """Stem, three stages of residual blocks, average pooling, one dense layer."""
     blocks = blocks_per_stage(depth)
@@ -89,7 +98,7 @@ def wide_resnet(
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     head = GlobalPool(channels[-1], "mean")
-    return Network(features, head, nn.Linear(channels[-1], num_classes))
+    return Network(features, head, linear(channels[-1], num_classes, norm_features=norm_features))
 
 
 class SteerableBlock(nn.Module):
@@ -148,6 +157,7 @@ def steerable_wide_resnet(  # noqa: PLR0913
     n_fc: int | None = None,
     dropout: float = 0.0,
     norm_features: bool = False,
+    depths: int = 1,
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -155,18 +165,22 @@ def steerable_wide_resnet(  # noqa: PLR0913
     group = group or Cyclic(8)
     blocks = blocks_per_stage(depth)
     layers: list[nn.Module] = [LiftConv2d(in_channels, stem, kernel_size, group, rings=rings)]
-    channels = stem
+    found: list[Depth] = []
+    channels, size = stem, image_size
     for stage, width in enumerate(widths):
-        layers += [SpatialPool("mean")] if stage else []
+        if stage:
+            found.append(Depth(len(layers), channels, size, activated=False))
+            layers.append(SpatialPool("mean"))
+            size = halved(size, 1)
         for _ in range(blocks):
             layers.append(
                 SteerableBlock(channels, width, kernel_size, group, dropout=dropout, rings=rings)
             )
             channels = width
     layers += [GroupBatchNorm(channels), nn.ReLU()]
-    size = halved(image_size, len(widths) - 1)
-    last = make_head(head, channels=channels, size=size, group=group, **(head_options or {}))
+    found.append(Depth(len(layers), channels, size))
+    chosen = chosen_depths(found, depths, "sf-wrn")
+    heads, features = heads_at(chosen, head, group, head_options)
     hidden = [] if n_fc is None else [n_fc]
-    features = [last.out_features, *hidden, num_classes]
-    classifier = dense(features, dropout, norm_features=norm_features)
-    return Network(nn.Sequential(*layers), after_group(last), classifier)
+    classifier = dense([features, *hidden, num_classes], dropout, norm_features=norm_features)
+    return Network(cut(layers, chosen), heads, classifier)

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -362,16 +362,26 @@ def make_head(name: str, *, channels: int, size: Size, group: Group, **options: 
         group: The symmetries to average over.
         options: Keyword arguments of the head's class.
     """
+    check_options(name, options)
+    if channels < 1:
+        raise ConfigError(f"make_head: channels must be at least 1, got {channels}")
+    return HEADS[name](channels, size, group, **options)
+
+
+def head_options(name: str) -> dict[str, Any]:
+    """Return the options of a head with their defaults: its arguments beside those of all heads."""
     if name not in HEADS:
         hint = did_you_mean(name, HEADS)
         raise ConfigError(f"no head {name!r}; {hint}there are {', '.join(HEADS)}")
-    if channels < 1:
-        raise ConfigError(f"make_head: channels must be at least 1, got {channels}")
-    build = HEADS[name]
-    known = [option for option in inspect.signature(build).parameters if option not in COMMON]
+    arguments = inspect.signature(HEADS[name]).parameters
+    return {name: each.default for name, each in arguments.items() if name not in COMMON}
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise `ConfigError` unless a head has all of these options."""
+    known = head_options(name)
     for option in options:
         if option not in known:
             raise ConfigError(
                 f"head {name!r} has no option {option!r}; it has {', '.join(known) or 'none'}"
             )
-    return build(channels, size, group, **options)

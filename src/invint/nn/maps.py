@@ -1,8 +1,10 @@
 """What heads share: their base class, and checks of the map they are given."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from invint.errors import ConfigError, ShapeError, check_axes
@@ -20,6 +22,25 @@ class Head(nn.Module):
 
     out_features: int
     takes_group: ClassVar[bool] = False
+
+
+class HeadsAtDepths(nn.Module):
+    """A head for each of several maps; the features of all, side by side.
+
+    Args:
+        heads: In the order of the maps.
+
+    Shape:
+        A tuple of `(b, c, g, h, w)` to `(b, features)`.
+    """
+
+    def __init__(self, heads: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, maps: tuple[Tensor, ...]) -> Float[Tensor, "b o"]:
+        """Return the features."""
+        return torch.cat([head(x) for head, x in zip(self.heads, maps, strict=True)], dim=1)
 
 
 def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:

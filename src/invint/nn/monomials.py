@@ -17,6 +17,7 @@ from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampl
 from invint.ops.tensors import autocast_device, own_copy
 
 Table = tuple[tuple[float, ...], ...]
+DRAWN = ("factors", "max_distance", "own_angles", "exponents")  # what describes random monomials
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class Since:
     """The first version that has a field.
 
     A field that 0.1 did not have is left out of a recipe's choices, and with them of its hash, as
-    long as it has its default: so a new field leaves the folders of all runs where they are.
+    long as it has its default, and a part of nothing else likewise: so a new field leaves the
+    folders of all runs where they are.
     """
 
     version: str
@@ -55,9 +56,16 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return () if value == "" else (value,)
 
 
+def _from_zero(value: Any) -> tuple[Any, ...]:
+    """Take one number for all from zero to it."""
+    values = _listed(value)
+    return (0.0, *values) if len(values) == 1 else values
+
+
 T = TypeVar("T")
 C = TypeVar("C", bound="Choices")
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed)]
+Reach = Annotated[tuple[float, float], BeforeValidator(_from_zero)]
 KeptFrom = Annotated[tuple[float, int], BeforeValidator(_listed)]
 
 
@@ -176,6 +184,74 @@ class ModelChoice(Choices):
     """Channels of each layer or stage."""
     norm_features: Annotated[bool, Since("0.2")] = False
     """Batch normalisation between the head and the first dense layer."""
+    depths: Annotated[int, Since("0.2")] = Field(default=1, ge=1, le=100)
+    """Maps with a head each: the last one, and those before the last halvings."""
+    group_pool: Annotated[str | None, Since("0.2")] = None
+    """What is done along the group before a head that takes plain maps, as `max` or `mean`."""
+    kernel_size: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=1000)
+    """Side of the filters of a wide residual network; odd."""
+    kernel_sizes: Annotated[Several[int] | None, Since("0.2")] = None
+    """Side of the filters of each layer of an `sfcnn`; odd."""
+    pool_after: Annotated[Several[int] | None, Since("0.2")] = None
+    """Layers of an `sfcnn`, counted from 1, after which maps are halved."""
+
+
+class HeadChoice(Choices):
+    """The options of the head; each is of those heads that have it, None is their default."""
+
+    part = "head"
+
+    factors: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=100)
+    """Factors of each monomial."""
+    max_distance: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=10_000)
+    """Largest distance of a factor in pixels; below the shorter side of the map."""
+    own_angles: Annotated[bool | None, Since("0.2")] = None
+    """Give each factor of a monomial its own direction, not one ray to all."""
+    places: Annotated[int | None, Since("0.2")] = Field(default=None, ge=0, le=10_000)
+    """Places that the factors of joint monomials are drawn from."""
+    seed: Annotated[int | None, Since("0.2")] = Field(default=None, ge=0)
+    """Seed of these places."""
+    exponents: Annotated[Reach | None, Since("0.2")] = None
+    """Lowest and highest exponent of a monomial at the start; one number for the highest."""
+    floor: Annotated[float | None, Since("0.2")] = Field(default=None, gt=0, le=1e6)
+    """Added to each value of a monomial before its logarithm."""
+    scale_free: Annotated[bool | None, Since("0.2")] = None
+    """Take the values of a monomial relative to the scale of their channel."""
+    across: Annotated[bool | None, Since("0.2")] = None
+    """Take products of joint monomials across channels, by a learned mixing of them."""
+    kernel_size: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=1000)
+    """Side of the neighbourhoods or filters of the head in pixels; odd."""
+    layers: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=100)
+    """Linear layers of a perceptron."""
+    head_channels: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=100_000)
+    """Channels of each head of self-attention."""
+    scaled: Annotated[bool | None, Since("0.2")] = None
+    """Divide the scores of self-attention by the root of the channels."""
+    power: Annotated[float | None, Since("0.2")] = Field(default=None, gt=1, le=1e4)
+    """Power p of a power mean at the start."""
+    sharpness: Annotated[float | None, Since("0.2")] = Field(default=None, gt=0, le=1e4)
+    """Sharpness β of a mean of exponentials at the start."""
+
+    @model_validator(mode="after")
+    def _check_exponents(self) -> "HeadChoice":
+        if self.exponents is not None and not 0 <= self.exponents[0] <= self.exponents[1]:
+            raise ConfigError(
+                "head.exponents must be a range of numbers that are not negative, as in [0, 2], "
+                f"got {list(self.exponents)}"
+            )
+        return self
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that are not left to the head."""
+        return {name: value for name, value in self if value is not None}
+
+    def check_head(self, name: str | None) -> None:
+        """Raise `ConfigError` unless a head has all options that are given; none is the maximum."""
+        if self.given:
+            from invint.nn.heads import check_options  # recipes are listed without torch
+
+            check_options(name or "max", self.given)
 
 
 class TrainChoice(Choices):
@@ -289,6 +365,10 @@ class SelectionChoice(Choices):
     """Rejected exchanges in a row after which `lse` stops."""
     ridge: float = Field(default=1.0, gt=0, le=1e9)
     """Strength of the ridge penalty of `lse`."""
+    signed: Annotated[bool, Since("0.2")] = False
+    """Keep the sign of the derivatives that are the scores of `connectivity`."""
+    statistics: Annotated[Literal["running", "batch"] | None, Since("0.2")] = None
+    """Batch-norm statistics of `connectivity`; by default `batch` until there are running ones."""
 
     @model_validator(mode="after")
     def _check_method(self) -> "SelectionChoice":
@@ -301,6 +381,11 @@ class SelectionChoice(Choices):
             raise ConfigError(
                 f"selection {self.method!r} needs no pre-training; leave pretrain out, "
                 f"got {self.pretrain}"
+            )
+        if (self.signed or self.statistics) and self.method != "connectivity":
+            raise ConfigError(
+                f"selection {self.method!r} differentiates no loss; leave signed and statistics "
+                "out, or choose the method connectivity"
             )
         return self
 
@@ -329,12 +414,19 @@ class SelectionChoice(Choices):
             )
         return self
 
-    def check_run(self, head: str | None, epochs: float) -> None:
-        """Raise `ConfigError` unless this suits the head of a network and the length of a run."""
+    def check_run(self, model: ModelChoice, epochs: float) -> None:
+        """Raise `ConfigError` unless this suits the network and the length of a run."""
         if self.method == "none":
             return
-        if head != "monomials":
-            raise ConfigError(f"selection {self.method!r} needs the head 'monomials', got {head!r}")
+        if model.head != "monomials":
+            raise ConfigError(
+                f"selection {self.method!r} needs the head 'monomials', got {model.head!r}"
+            )
+        if model.depths > 1:
+            raise ConfigError(
+                f"selection {self.method!r} needs all monomials on one map, got model.depths="
+                f"{model.depths}; set it to 1, or selection.method=none"
+            )
         if self.method in PRUNING and not self.steps:
             raise ConfigError("selection: there is no step; give one such as (10, 5)")
         for epoch, _ in self.steps:
@@ -354,14 +446,16 @@ class Recipe(Choices):
     """One line for the list of recipes."""
     data: DataChoice = DataChoice()
     model: ModelChoice = ModelChoice()
+    head: HeadChoice = HeadChoice()
     train: TrainChoice
     selection: SelectionChoice = SelectionChoice()
     source: dict[str, str] = Field(default_factory=dict)
     """Where each number comes from, by its path (`train.lr`)."""
 
     @model_validator(mode="after")
-    def _check_selection(self) -> "Recipe":
-        self.selection.check_run(self.model.head, self.train.epochs)
+    def _check_parts_together(self) -> "Recipe":
+        self.selection.check_run(self.model, self.train.epochs)
+        self.head.check_head(self.model.head)
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -377,7 +471,7 @@ class Recipe(Choices):
     @property
     def choices(self) -> dict[str, dict[str, object]]:
         """The parts that decide the outcome, as plain data; see `Since` for what is left out."""
-        return {
+        parts = {
             part: {
                 name: value
                 for name, value in getattr(self, part)
@@ -387,6 +481,7 @@ class Recipe(Choices):
             }
             for part, kind in PARTS.items()
         }
+        return {part: values for part, values in parts.items() if values}
 
     @property
     def hash(self) -> str:
@@ -405,7 +500,7 @@ class Recipe(Choices):
 
 
 PARTS: dict[str, type[Choices]] = {
-    kind.part: kind for kind in (DataChoice, ModelChoice, TrainChoice, SelectionChoice)
+    kind.part: kind for kind in (DataChoice, ModelChoice, HeadChoice, TrainChoice, SelectionChoice)
 }
 
 
@@ -484,7 +579,7 @@ def with_choices(recipe: Recipe, parts: Mapping[str, Any], owner: str | None = N
 
     Args:
         recipe: The recipe to start from; it is left alone.
-        parts: For `data`, `model`, `train`, `selection`, what differs.
+        parts: For `data`, `model`, `head`, `train`, `selection`, what differs.
         owner: The file or option that asks for it, to be named in errors.
     """
     prefix = f"{owner}: " if owner else ""

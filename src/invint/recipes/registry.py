@@ -29,7 +29,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe: a `base`, and tables `data`, `model`, `train`, `selection` of what differs."""
+    """Read a recipe: a `base`, and tables `data`, `model`, `head`, … of what differs."""
     values = _read_values(path)
     if not isinstance(values, dict) or not isinstance(values.get("base"), str):
         raise ConfigError(f'{path}: a recipe names its base, as in base = "digits/local-ws"')

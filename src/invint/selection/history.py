@@ -171,9 +171,9 @@ def trained_monomials(path: Path) -> Monomials | None:
     try:
         with safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.endswith("exponents")]  # noqa: SIM118
-            if len(names) != 1:
+            if not names:
                 return None
-            stem = names[0].removesuffix("exponents")
+            stem = min(names).removesuffix("exponents")  # of several depths, the last map
             tables = {name: file.get_tensor(stem + name).tolist() for name in TABLES}
     except SafetensorError as error:
         raise DataError(f"{path}: it is not a safetensors file, or only a part of one") from error

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from einops import rearrange, reduce
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from invint.errors import ConfigError, RunError, ShapeError
+from invint.nn.maps import HeadsAtDepths
 from invint.nn.modes import evaluating
 from invint.nn.monomials import MonomialIntegration, Monomials
 
@@ -50,8 +52,7 @@ def initial_monomials(
     *,
     max_distance: int,
     factors: int = 3,
-    max_power: float = math.inf,
-    generator: torch.Generator | None = None,
+    **options: Any,
 ) -> Monomials:
     """Draw the candidates of a selection.
 
@@ -61,8 +62,7 @@ def initial_monomials(
         count: Number of monomials.
         max_distance: Largest distance.
         factors: Factors of each monomial.
-        max_power: Scale exponents down where their sum is larger.
-        generator: Source of random numbers; by default torch's own.
+        options: Further arguments of `Monomials.random`: `own_angles`, `max_power`, `generator`.
     """
     if kind not in INITIAL:
         raise ConfigError(f"no initial set {kind!r}; there are {', '.join(INITIAL)}")
@@ -72,9 +72,7 @@ def initial_monomials(
             f"{catalog_size(max_distance, factors)} monomials, got {count}; start with more, or "
             "with random ones"
         )
-    drawn = Monomials.random(
-        count, max_distance=max_distance, factors=factors, max_power=max_power, generator=generator
-    )
+    drawn = Monomials.random(count, max_distance=max_distance, factors=factors, **options)
     if kind == "random":
         return drawn
     combinations = itertools.combinations_with_replacement(range(1, max_distance + 1), factors - 1)
@@ -97,6 +95,10 @@ def find_monomials(network: nn.Module) -> tuple[nn.Module, str, MonomialIntegrat
     head = getattr(network, "head", None)
     if isinstance(head, MonomialIntegration):
         return network, "head", head
+    if isinstance(head, HeadsAtDepths):
+        raise ConfigError(
+            f"selection: the network has heads at {len(head.heads)} depths; build it with depths=1"
+        )
     if isinstance(head, nn.Sequential):
         for name, module in head.named_children():
             if isinstance(module, MonomialIntegration):

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from invint.errors import ConfigError, require_extra
 from invint.models.registry import MODELS
+from invint.nn.heads import head_options
 from invint.recipes import Recipe
 from invint.recipes.recipe import with_choices
 from invint.recipes.schedule import TO_ZERO
+from invint.selection import catalog_size
 
 OWNER = "invint tune"
 Configuration = dict[str, float | int]
@@ -97,23 +99,39 @@ class Choice:
 
 Space = tuple[Range | Choice, ...]
 
+ANY_SIDE = 5  # of the smallest map that our data sets leave under a head, that of digits
+
 PLAIN_SGD: Space = (
     Range("train.lr", 1e-3, 0.5, log=True),
     Range("train.weight_decay", 1e-5, 1e-2, log=True),
     Range("model.dropout", 0.0, 0.8),
 )
+HEAD: Space = (  # of each head, what it has of these
+    Choice("head.max_distance", (1, 2, 3, 4, 6, 9, 12)),
+    Range("head.exponents", 0.5, 4.0),
+    Range("head.floor", 1e-3, 1.0, log=True),
+    Choice("head.kernel_size", (1, 3, 5, 7)),
+    Choice("head.layers", (1, 2, 3)),
+    Range("head.power", 1.5, 50.0, log=True),
+    Range("head.sharpness", 0.1, 50.0, log=True),
+)
 
 
-def search_space(recipe: Recipe) -> Space:
+def search_space(recipe: Recipe, side: int = ANY_SIDE) -> Space:
     """Return what is tuned of a recipe: what its appendix column has, and the recipe's own values.
 
-    Steerable networks have the rows of the appendix; where the learning rate ends at zero, warm-up
-    and label smoothing take the place of its decay. Plain networks have no penalties on steerable
-    filters; those trained by stochastic gradient descent keep their milestones, and have learning
-    rate, weight decay and dropout.
+    Steerable networks have the rows of the appendix and options of their head; where the learning
+    rate ends at zero, warm-up and label smoothing take the place of its decay. Plain networks have
+    no penalties on steerable filters; those trained by stochastic gradient descent keep their
+    milestones, and have learning rate, weight decay and dropout.
+
+    Args:
+        recipe: What is tuned.
+        side: Of the last map, the shorter one: distances and kernels are to fit.
     """
     sgd = recipe.train.optimizer == "sgd"
     space = PLAIN_SGD if sgd else _adam(recipe) + _steerable(recipe)
+    space += tuple(_of_head(recipe, side)) if is_steerable(recipe) else ()
     return tuple(_with_own(each, recipe) for each in space)
 
 
@@ -145,10 +163,10 @@ def configured(recipe: Recipe, configuration: Mapping[str, float | int]) -> Reci
 
 
 def own_value(recipe: Recipe, path: str) -> Any:
-    """Return what a recipe has for a path; of a list, its first number."""
+    """Return what a recipe has for a path; of a list, its last number."""
     part, _, key = path.partition(".")
     value = getattr(getattr(recipe, part), key)
-    return value[0] if isinstance(value, Sequence) else value
+    return value[-1] if isinstance(value, Sequence) else value
 
 
 def _adam(recipe: Recipe) -> Space:
@@ -192,6 +210,36 @@ def _steerable(recipe: Recipe) -> Space:
             Range("model.attention_dropout", 0.0, 0.5),
         )
     return space
+
+
+def is_steerable(recipe: Recipe) -> bool:
+    """Say whether the network of a recipe has a head to choose."""
+    entry = MODELS.get(recipe.model.name)
+    return entry is not None and entry.group is not None
+
+
+def _of_head(recipe: Recipe, side: int) -> Iterator[Range | Choice]:
+    """Yield the options of the head, with values that fit a map of this side."""
+    known = head_options(recipe.model.head or "max")
+    for each in HEAD:
+        name = each.path.partition(".")[2]
+        if isinstance(each, Choice):
+            each = replace(
+                each, values=tuple(v for v in each.values if _fits(recipe, name, v, side))
+            )
+        if name in known and not (isinstance(each, Choice) and len(each.values) < 2):
+            yield each
+
+
+def _fits(recipe: Recipe, name: str, value: int, side: int) -> bool:
+    """Say whether a map of this side has room for it, and a catalog for its distances."""
+    if name == "kernel_size":
+        return value <= side
+    if name != "max_distance":
+        return True
+    choice, factors = recipe.selection, recipe.head.factors or 3
+    room = choice.initial != "catalog" or catalog_size(value, factors) <= choice.start
+    return value < side and room
 
 
 def _with_own(parameter: Range | Choice, recipe: Recipe) -> Range | Choice:

@@ -260,6 +260,7 @@ def _notes(
     texts = [f"mean ± sample deviation (number of seeds: {seeds})"]
     texts += [f"data: {note}" for note in sorted({run.note for run in runs if run.note})]
     texts += [f"{letter}: {text}" for text, letter in letters.items()]
+    texts += sorted({catalog_text(run) for run in runs} - {""})
     if any(cell.paper for cell in cells):
         texts.append("paper: as printed there, over 5 seeds (Rotated-MNIST) or 3")
     if any(cell.difference for cell in cells):
@@ -270,6 +271,19 @@ def _notes(
     if any(cell.ours is None for cell in cells):
         texts.append(f"{NOT_RUN}: no finished run at this size")
     return tuple(texts)
+
+
+def catalog_text(run: RunRecord) -> str:
+    """Say how many combinations of distances a catalog had, which the map decides; else nothing."""
+    drawn = next((line["start"]["distances"] for line in run.selections if "start" in line), None)
+    if drawn is None or run.choices["selection"].get("initial") != "catalog":
+        return ""
+    combinations = {tuple(sorted(row)) for row in drawn}
+    reach = max(max(row) for row in drawn)
+    return (
+        f"catalog: all {len(combinations)} combinations of distances up to {reach:g}, the rest of "
+        f"{len(drawn)} monomials at random; a larger head.max_distance has more"
+    )
 
 
 def errors_by_pair(

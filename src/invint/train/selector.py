@@ -9,8 +9,8 @@ from torch import Tensor
 
 from invint.errors import ConfigError
 from invint.models import Network
-from invint.nn import Monomials
-from invint.nn.monomials import default_distance
+from invint.nn import MonomialIntegration, Monomials
+from invint.nn.monomials import DRAWN, default_distance
 from invint.recipes.recipe import Recipe
 from invint.recipes.schedule import Schedule
 from invint.selection import (
@@ -64,7 +64,7 @@ class Selector:
     """
 
     def __init__(self, recipe: Recipe, data: RunData, schedule: Schedule, seed: int) -> None:
-        self.choice, self.seed = recipe.selection, seed
+        self.choice, self.options, self.seed = recipe.selection, recipe.head.given, seed
         self.exchanges = self.choice.method == "lse"
         # A run that exchanges pre-trains with pooling, before it has monomials.
         self.first_head = "max" if self.exchanges else recipe.model.head
@@ -72,7 +72,9 @@ class Selector:
         if recipe.model.head == "monomials":
             with torch.random.fork_rng(devices=[]):  # of the network, only its head is looked at
                 network = make_card(recipe, data, monomials=1, head="monomials").build()
-            self.head = find_monomials(network)[2]
+            # Of several depths the last map comes first.
+            heads = (each for each in network.modules() if isinstance(each, MonomialIntegration))
+            self.head = next(heads)
             self.start = self._drawn(self.choice.initial, self.choice.start, "monomials")
         epochs = (epoch for epoch, _ in self.choice.steps)
         self.marks = [
@@ -117,7 +119,8 @@ class Selector:
             _, _, head = find_monomials(network)
             scores = magnitude(first_dense(network)[1].weight, len(head.exponents))
         else:
-            scores = connectivity(network, images, loss)
+            signed, statistics = self.choice.signed, self.choice.statistics
+            scores = connectivity(network, images, loss, signed=signed, statistics=statistics)
         kept = best(scores.cpu(), count)
         return Selection(tuple(scores.tolist()), tuple(kept), None if selected else self.start)
 
@@ -150,10 +153,11 @@ class Selector:
         )
 
     def _drawn(self, kind: str, count: int, purpose: str) -> Monomials:
+        options = {name: value for name, value in self.options.items() if name in DRAWN}
         return initial_monomials(
             kind,
             count,
-            max_distance=default_distance(self.head.size),
+            **{"max_distance": default_distance(self.head.size)} | options,
             max_power=self.head.group.order,
             generator=torch.Generator().manual_seed(derive_seed(purpose, self.seed)),
         )

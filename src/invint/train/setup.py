@@ -12,8 +12,17 @@ from invint.data.batches import normalisation
 from invint.data.dataset import Dataset, Progress, Split, holdout, index_hash, subset
 from invint.data.registry import load_dataset
 from invint.export import ModelCard
+from invint.models import create_model
 from invint.nn import Monomials
-from invint.recipes.recipe import DataChoice, Recipe
+from invint.nn.heads import head_options
+from invint.nn.monomials import DRAWN
+from invint.recipes.recipe import DataChoice, ModelChoice, Recipe
+
+NETWORK_OPTIONS = (  # beside those that are left out where they are as in 0.1
+    *("n_fc", "dropout", "widths", "group_pool"),
+    *("kernel_size", "kernel_sizes", "pool_after"),
+)
+ATTENTION = {"heads": "attention_heads", "dropout": "attention_dropout"}  # options of the head
 
 
 @dataclass(frozen=True)
@@ -108,19 +117,11 @@ def make_card(
         monomials: The monomials as they are now, or how many.
         head: Another head than the recipe's.
     """
-    model = recipe.model
+    model, head = recipe.model, head or recipe.model.head
     channels, height, width = data.dataset.image_shape
-    given = {"n_fc": model.n_fc, "dropout": model.dropout, "widths": model.widths}
-    given |= {"norm_features": model.norm_features or None}
-    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    head = head or model.head
-    if head == "monomials":
-        options["head_options"] = {"monomials": monomials or recipe.selection.start}
-        if isinstance(monomials, Monomials):  # training may have led the exponents anywhere
-            options["head_options"]["check_exponents"] = False
-    if head == "attention":
-        wanted = {"heads": model.attention_heads, "dropout": model.attention_dropout}
-        options["head_options"] = {k: v for k, v in wanted.items() if v is not None}
+    options = network_options(model)
+    if head is not None and (wanted := _head_options(recipe, head, monomials)):
+        options["head_options"] = wanted
     return ModelCard(
         class_names=data.dataset.class_names,
         image_size=(height, width),
@@ -132,6 +133,42 @@ def make_card(
         head=head,
         options=options,
     )
+
+
+def network_options(model: ModelChoice) -> dict[str, Any]:
+    """Return what a recipe asks for beside the name of a network, its head and its group."""
+    given = {name: value for name, value in model if name in NETWORK_OPTIONS}
+    given |= {"norm_features": model.norm_features or None}
+    given |= {"depths": model.depths if model.depths > 1 else None}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _head_options(recipe: Recipe, head: str, monomials: Monomials | int | None) -> dict[str, Any]:
+    """Return those options of a recipe that a head has."""
+    model, known = recipe.model, head_options(head)
+    wanted: dict[str, Any] = {
+        "monomials": monomials or recipe.selection.start,
+        **{name: getattr(model, field) for name, field in ATTENTION.items()},
+        **recipe.head.given,
+    }
+    if isinstance(monomials, Monomials):  # drawn already, and training may have led them anywhere
+        wanted |= dict.fromkeys(DRAWN) | {"check_exponents": False}
+    return {name: value for name, value in wanted.items() if name in known and value is not None}
+
+
+def map_size(recipe: Recipe, dataset: Dataset) -> tuple[int, int]:
+    """Return height and width of the last map of a recipe's network."""
+    channels, *size = dataset.image_shape
+    with torch.device("meta"):  # shapes alone
+        network = create_model(
+            recipe.model.name,
+            in_channels=channels,
+            image_size=(size[0], size[1]),
+            group=recipe.model.group,
+            **network_options(recipe.model) | {"depths": 1},
+        )
+        maps = network.to("meta").eval().features(torch.empty(1, channels, *size))
+    return maps.shape[-2], maps.shape[-1]
 
 
 def derive_seed(*parts: object) -> int:

@@ -146,7 +146,76 @@ def test_copies_across_given_splits_are_noted(tmp_path: Path, load: Callable[...
     assert load(tmp_path / "set").note == ""
     shutil.copy(tmp_path / "set/train/a/1.png", tmp_path / "set/test/a/1.png")
     found = load(tmp_path / "set")
-    assert found.note == "pictures that lie in more than one split (leakage): 1"
+    assert found.note == (
+        "leakage: train/a/1.png (train) = test/a/1.png (test); "
+        "--drop-leaks leaves out what is in both"
+    )
+    assert len(found.train) == 6
+    clean = load(tmp_path / "set", drop_leaks=True)
+    assert clean.note == "pictures left out because they leak: 1"
+    assert numbers(clean.train) == [0, 2, 10, 11, 12]
+    assert numbers(clean.test) == [1, 50, 51, 52, 60, 61, 62]
+
+
+def test_leaks_are_dropped_from_every_split_but_the_last_that_has_them(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    """0 is in all splits, 1 in training and validation, 2 in validation and test."""
+    for split, grey in (("train", (0, 1, 3)), ("val", (0, 1, 2, 4)), ("test", (0, 2, 5))):
+        for number in grey:
+            write_picture(tmp_path / "set" / split / "a" / f"{number}.png", number)
+        write_class(tmp_path / "set" / split / "b", 2, 50 + 10 * len(split))
+    found = load(tmp_path / "set", drop_leaks=True)
+    sides = (found.train, found.validation, found.test)
+    assert [[n for n in numbers(side) if n < 50] for side in sides] == [[3], [1, 4], [0, 2, 5]]
+    assert found.note == "pictures left out because they leak: 4"
+
+
+def test_small_classes_are_left_out_and_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    for first, (name, count) in enumerate((("a", 9), ("b", 2), ("c", 7), ("d", 0))):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        write_class(tmp_path / "set" / name, count, 20 * first)
+    found = load(tmp_path / "set", min_per_class=3)
+    assert found.class_names == ("a", "c")
+    for part in (found.train, found.test):
+        assert [number // 40 for number in numbers(part)] == part.labels.tolist()
+    assert sorted(numbers(found.train) + numbers(found.test)) == [*range(9), *range(40, 47)]
+    assert found.note == (
+        "class 'b' is left out: 2 pictures, fewer than 3; "
+        "class 'd' is left out: 0 pictures, fewer than 3"
+    )
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set", min_per_class=8)
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: expected at least two classes, found 1 large enough for "
+        "--min-per-class (class 'b' is left out: 2 pictures, fewer than 8; class 'c' is left out: "
+        "7 pictures, fewer than 8; class 'd' is left out: 0 pictures, fewer than 8); lower it, or "
+        "add pictures"
+    )
+    with pytest.raises(DataError, match="found 0 large enough"):
+        load(tmp_path / "set", min_per_class=10)
+
+
+def test_a_class_is_left_out_by_name_with_its_bad_files(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate(("a", "b", "c")):
+        write_class(tmp_path / "set" / name, 5, 20 * first)
+    (tmp_path / "set" / "b" / "empty.png").touch()
+    (tmp_path / "set" / "b" / "moving.gif").touch()
+    found = load(tmp_path / "set", skip_class=["b"])
+    assert found.class_names == ("a", "c")
+    assert sorted(numbers(found.train) + numbers(found.test)) == [*range(5), *range(40, 45)]
+    assert found.note == "class 'b' is left out, as asked for"
+    with pytest.raises(DataError, match=r"2 bad file\(s\): b/empty.png: is empty"):
+        load(tmp_path / "set")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "set", skip_class=["a", "bb"])
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: skip_class: no class 'bb'; did you mean 'b'? there are 'a', 'b', 'c'"
+    )
+    with pytest.raises(DataError, match="expected at least two classes, found only 'c'"):
+        load(tmp_path / "set", skip_class=["a", "b"])
 
 
 def test_bad_files_stop_with_the_first_of_them_or_are_left_out(
@@ -213,7 +282,9 @@ def test_sixteen_bits_are_kept(tmp_path: Path, load: Callable[..., Dataset]) -> 
 def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     write_class(tmp_path / "set" / "many", 10)
     write_class(tmp_path / "set" / "one", 1, first=100)
-    line = r"class 'one' has too few pictures or groups to hold any out \(1\); add pictures or"
+    line = (
+        r"class 'one' has too few pictures or groups to hold any out \(1\); add pictures, or leave"
+    )
     with pytest.raises(DataError, match=line):
         load(tmp_path / "set")
 
@@ -221,7 +292,9 @@ def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., D
 def test_a_class_without_pictures_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     write_class(tmp_path / "set" / "many", 10)
     (tmp_path / "set" / "none").mkdir()
-    with pytest.raises(DataError, match="class 'none' has no picture to train on; add pictures or"):
+    with pytest.raises(
+        DataError, match="class 'none' has no picture to train on; add pictures, or"
+    ):
         load(tmp_path / "set")
 
 
@@ -293,6 +366,8 @@ def test_no_path_leaves_the_folder(
 def test_wrong_options_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     with pytest.raises(ConfigError, match=r"folder: expected a test share .* got 1.5"):
         load(tmp_path, test_share=1.5)
+    with pytest.raises(ConfigError, match="folder: expected min_per_class of 0 or more, got -1"):
+        load(tmp_path, min_per_class=-1)
     with pytest.raises(
         ConfigError, match="pictures: expected an even side from 2 to 8,192, got 33"
     ):

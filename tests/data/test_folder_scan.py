@@ -14,6 +14,8 @@ from invint.data.folder import Scan, refuse, scan
 from invint.data.listing import BadFile
 from invint.errors import DataError
 
+LEAK = "train/cat/2.png (train) = test/cat/leak.png (test)"
+
 
 def write_class(folder: Path, count: int, first: int = 0, size: tuple[int, int] = (20, 20)) -> None:
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,8 +65,9 @@ def test_copies_leaks_and_conflicts(found: Scan) -> None:
     again = ("train/cat/0.png", "train/cat/again.png")
     wrong = ("train/cat/1.png", "train/dog/wrong.png")
     leak = ("test/cat/leak.png", "train/cat/2.png")
+    pair = ("train/cat/2.png", "train", "test/cat/leak.png", "test", None)
     assert set(found.duplicates) == {again, wrong, leak}
-    assert found.leaks == (leak,)
+    assert found.leaks == (pair,)
     assert found.conflicts == (wrong,)
 
 
@@ -91,14 +94,14 @@ dog             6           0           0
 
 warnings (3)
   class 'dog' has no picture to test on
-  pictures that lie in more than one split (leakage): 1
+  leakage: {LEAK}; --drop-leaks leaves out what is in both
   pictures that lie in more than one class: 1
 
 bad files (1)
   train/cat/empty.png: is empty; copy it again
 
-same picture in several splits (1)
-  test/cat/leak.png = train/cat/2.png
+leakage (1)
+  {LEAK}
 
 same picture in several classes (1)
   train/cat/1.png = train/dog/wrong.png

@@ -55,6 +55,7 @@ def test_own_data_needs_a_path(name: str) -> None:
     [
         ("folder", {}),
         ("folder", {"skip_bad": True, "side": 32, "test_share": 0.3}),
+        ("folder", {"drop_leaks": True, "min_per_class": 3, "skip_class": ("a",)}),
         ("folder", {"progress": max}),
         ("arrays", {"test_share": 0.5}),
     ],
@@ -99,6 +100,9 @@ def test_progress_may_be_asked_of_sets_that_have_none() -> None:
     ("name", "options", "words"),
     [
         ("digits", {"side": 32}, "digits: side is for folder:PATH; leave it out"),
+        ("mnist", {"drop_leaks": True}, "mnist: drop_leaks is for folder:PATH; leave it out"),
+        ("digits", {"min_per_class": 2}, "digits: min_per_class is for folder:PATH; leave it out"),
+        ("digits", {"skip_class": ["a"]}, "digits: skip_class is for folder:PATH; leave it out"),
         ("mnist", {"skip_bad": True}, "mnist: skip_bad is for folder:PATH; leave it out"),
         ("arrays:a.npz", {"side": 32}, "arrays:a.npz: side is for folder:PATH; leave it out"),
         ("svhn", {"test_share": 0.1}, "svhn: test_share is for folder:PATH and arrays:PATH; leave"),

@@ -148,7 +148,7 @@ HEAD_OPTIONS = (
 )
 OTHERS = {
     "data": "name=mnist augment=flip size=9 validation=0.3 test_turns=3 skip_bad=true side=32 "
-    "test_share=0.3 split_seed=9",
+    "test_share=0.3 split_seed=9 drop_leaks=true min_per_class=9 skip_class=nine",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
     "attention_dropout=0.9 widths=9,9,9 norm_features=true depths=2 group_pool=mean kernel_size=9 "
     "kernel_sizes=9,9,9 pool_after=1",

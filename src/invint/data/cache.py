@@ -209,7 +209,7 @@ class Cache:
         if source is not None:
             images, order = self.place / source.images, [*chain(*source.splits)]
         else:
-            order = [*chain(*self.plan.arrange([UNKNOWN] * len(self.files)))]
+            order = self.plan.likely_order()
             images, infos, shape = self._decode(order)
         splits = self.plan.arrange(infos)
         images = _reordered(images, order, [*chain(*splits)], shape)

@@ -3,14 +3,14 @@
 import csv
 import os
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
-from invint.errors import DataError
+from invint.errors import ConfigError, DataError, did_you_mean
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {  # of folders and in tables, and the splits they mean
@@ -23,6 +23,7 @@ SPLIT_NAMES = {  # of folders and in tables, and the splits they mean
     "testing": "test",
 }
 TABLES = ("labels.csv", "index.csv")
+SHOWN = 20  # classes named in an error
 MAX_TABLE = 2**28  # bytes of a CSV file
 LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed over like hidden files
 
@@ -49,10 +50,11 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that cannot be used, and why."""
+    """A file that cannot be used, why, and the class it would be of if that is known."""
 
     path: str
     problem: str
+    label: str = ""
 
     def __str__(self) -> str:
         return f"{shown(self.path)}: {self.problem}"
@@ -70,6 +72,7 @@ class Layout:
         bad: What is named or listed as a picture but cannot be one.
         others: Files that are no pictures and are passed over.
         classes: Names of the classes, in order.
+        skipped: Names of those that were left out on request.
     """
 
     path: Path
@@ -79,6 +82,36 @@ class Layout:
     bad: list[BadFile] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
+    skipped: tuple[str, ...] = ()
+
+    def without(self, names: Sequence[str]) -> "Layout":
+        """Return the same without some of the classes: neither their pictures nor bad files."""
+        for name in names:
+            if name not in self.classes:
+                known = ", ".join(map(repr, self.classes[:SHOWN]))
+                more = f" and {len(self.classes) - SHOWN} more" * (len(self.classes) > SHOWN)
+                raise ConfigError(
+                    f"{shown(str(self.path))}: skip_class: no class {shown(name)!r}; "
+                    f"{did_you_mean(name, self.classes)}there are {known}{more}"
+                )
+        left = replace(
+            self,
+            files=[file for file in self.files if file.label not in names],
+            bad=[file for file in self.bad if file.label not in names],
+            classes=[name for name in self.classes if name not in names],
+            skipped=tuple(name for name in self.classes if name in names),
+        )
+        left.check_classes()
+        return left
+
+    def check_classes(self) -> None:
+        """Raise `DataError` unless there are two classes or more."""
+        if len(self.classes) < 2:
+            found = f"only {shown(self.classes[0])!r}" if self.classes else "none"
+            raise DataError(
+                f"{shown(str(self.path))}: expected at least two classes, found {found}; put the "
+                "pictures of each class into a folder of its own, or list them in labels.csv"
+            )
 
     def add(
         self,
@@ -90,7 +123,7 @@ class Layout:
     ) -> None:
         """Add a file: as a picture, or as a bad one if what was found of it is a problem."""
         if isinstance(found, str):
-            self.bad.append(BadFile(path, found))
+            self.bad.append(BadFile(path, found, label))
         else:
             size, modified = found.st_size, found.st_mtime_ns
             self.files.append(ListedFile(path, label, split, group, size, modified))
@@ -105,8 +138,8 @@ def read_layout(path: Path) -> Layout:
     """
     table = _table(path)
     if table is None:
-        return _finished(_from_folders(path), path)
-    return _finished(_from_table(path, table), table)
+        return _finished(_from_folders(path))
+    return _finished(_from_table(path, table))
 
 
 def _table(path: Path) -> Path | None:
@@ -124,18 +157,13 @@ def _table(path: Path) -> Path | None:
     return tables[0] if tables else None
 
 
-def _finished(layout: Layout, source: Path) -> Layout:
+def _finished(layout: Layout) -> Layout:
     """Sort what was listed; refuse what is no classification."""
     layout.files.sort(key=lambda file: file.path)
     layout.bad.sort(key=lambda file: file.path)
     layout.others.sort()
     layout.classes = _in_order({*layout.classes, *(file.label for file in layout.files)})
-    if len(layout.classes) < 2:
-        found = f"only {shown(layout.classes[0])!r}" if layout.classes else "none"
-        raise DataError(
-            f"{shown(str(source))}: expected at least two classes, found {found}; put the pictures "
-            "of each class into a folder of its own, or list them in labels.csv"
-        )
+    layout.check_classes()
     return layout
 
 
@@ -213,7 +241,9 @@ def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> N
         for item in folders:
             if suffix(item.name) in SUFFIXES:
                 problem = "is a folder named like a picture; rename or remove it"
-                layout.bad.append(BadFile(_relative(layout, item.path), problem))
+                layout.bad.append(
+                    BadFile(_relative(layout, item.path), problem, layout.classes[-1])
+                )
             else:
                 waiting.append(item)
         for item in items:

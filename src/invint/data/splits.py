@@ -1,16 +1,19 @@
 """Which picture of a folder goes into which split; no group and no set of copies is divided."""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 
 from invint.data.dataset import holdout
 from invint.data.listing import SPLITS, Layout
-from invint.errors import DataError
+from invint.data.pictures import shown
+from invint.errors import ConfigError, DataError
 
 
 class FileInfo(NamedTuple):
@@ -42,25 +45,81 @@ class FileInfo(NamedTuple):
 UNKNOWN = FileInfo("", 0, 0)  # of a file that has not been looked at
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitRules:
+    """What decides the splits besides the folder.
+
+    Attributes:
+        seed: Of the pictures held out for testing, where the folder has no test split.
+        test_share: Fraction of the pictures held out then.
+        drop_leaks: Leave pictures out of training that are in the test split too.
+        min_per_class: Leave classes out that have fewer good pictures.
+    """
+
+    seed: int = 0
+    test_share: float = 0.2
+    drop_leaks: bool = False
+    min_per_class: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_share < 1:
+            raise ConfigError(
+                f"folder: expected a test share between 0 and 1, got {self.test_share}"
+            )
+        if self.min_per_class < 0:
+            raise ConfigError(
+                f"folder: expected min_per_class of 0 or more, got {self.min_per_class}"
+            )
+
+
+class Leak(NamedTuple):
+    """A picture to learn from that says what a later split should not know yet.
+
+    Attributes:
+        path: Of the picture.
+        split: That it is in.
+        partner: A picture of a later split that is the same, or of the same group.
+        partner_split: The split of that one.
+        group: What both are of, if they are not the same.
+    """
+
+    path: str
+    split: str
+    partner: str
+    partner_split: str
+    group: str | None
+
+    def __str__(self) -> str:
+        one, other = (
+            f"{shown(path)} ({split})"
+            for path, split in ((self.path, self.split), (self.partner, self.partner_split))
+        )
+        if self.group is None:
+            return f"{one} = {other}"
+        return f"{one} and {other} are both of group {shown(self.group)!r}"
+
+
 class SplitPlan:
     """Which picture goes into which split.
 
     Args:
         layout: The files, with the splits the folder gives itself.
-        seed: Of the pictures held out for testing, where the folder has no test split.
-        test_share: Fraction of the pictures held out then.
+        rules: What decides besides.
     """
 
-    def __init__(self, layout: Layout, seed: int, test_share: float) -> None:
-        self.layout, self.seed, self.share = layout, seed, test_share
+    def __init__(self, layout: Layout, rules: SplitRules) -> None:
+        self.layout, self.rules = layout, rules
         self.makes_test = all(file.split != "test" for file in layout.files)
         label_of = {name: label for label, name in enumerate(layout.classes)}
         self.labels = [label_of[file.label] for file in layout.files]
 
     @property
     def name(self) -> str:
-        """What decides the split, besides the files: nothing if the folder does."""
-        return f"seed {self.seed}, {self.share}" if self.makes_test else "as the folder says"
+        """What decides the split, besides the files."""
+        rules = self.rules
+        own = f"seed {rules.seed}, {rules.test_share}" if self.makes_test else "as the folder says"
+        own += ", leaks dropped" * rules.drop_leaks
+        return own + f", {rules.min_per_class} a class" * (rules.min_per_class > 0)
 
     @cached_property
     def key(self) -> str:
@@ -71,15 +130,83 @@ class SplitPlan:
 
     def arrange(self, infos: Sequence[FileInfo]) -> list[list[int]]:
         """Return the indices of the good pictures for training, validation and test."""
+        splits = self.whole(infos)
+        if not self.rules.drop_leaks:
+            return splits
+        leaks = self.leaks(splits, infos)
+        return [[index for index in indices if index not in leaks] for indices in splits]
+
+    def likely_order(self) -> list[int]:
+        """Return the indices of all files, in the order of `arrange` if all are good and differ."""
+        order = [*chain(*self.whole([UNKNOWN] * len(self.layout.files)))]
+        return order + sorted(set(range(len(self.layout.files))) - set(order))
+
+    def whole(self, infos: Sequence[FileInfo]) -> list[list[int]]:
+        """Return the same with the leaks that may be in it."""
         splits: dict[str, list[int]] = {name: [] for name in SPLITS}
+        enough = self.enough(infos)
         for index, (file, info) in enumerate(zip(self.layout.files, infos, strict=True)):
-            if not info.problem:
+            if not info.problem and self.labels[index] in enough:
                 splits[file.split or "train"].append(index)
         if self.makes_test:
             held = self._held_out(splits["train"], self.units(infos))
             splits["test"] = [index for index in splits["train"] if index in held]
             splits["train"] = [index for index in splits["train"] if index not in held]
         return [splits[name] for name in SPLITS]
+
+    def counts(self, infos: Sequence[FileInfo]) -> list[int]:
+        """Return the number of good pictures of each class."""
+        found = Counter(
+            label for label, info in zip(self.labels, infos, strict=True) if not info.problem
+        )
+        return [found[label] for label in range(len(self.layout.classes))]
+
+    def enough(self, infos: Sequence[FileInfo]) -> list[int]:
+        """Return the labels of the classes that are not left out for having too few pictures."""
+        counts = self.counts(infos)
+        return [label for label, n in enumerate(counts) if n >= self.rules.min_per_class]
+
+    def leaks(self, splits: list[list[int]], infos: Sequence[FileInfo]) -> dict[int, int]:
+        """Return the pictures that a later split has too, each with one of those it has there.
+
+        Later than training is validation, and later than that the test. A split has a picture too
+        if it has a copy of it, or a picture of the same group.
+        """
+        found: dict[int, int] = {}
+        first: dict[tuple[str, str], int] = {}
+        for indices in reversed(splits):
+            keys = {index: self._tells(index, infos[index]) for index in indices}
+            for index, own in keys.items():
+                partner = next((first[key] for key in own if key in first), None)
+                if partner is not None:
+                    found[index] = partner
+            for index, own in keys.items():
+                for key in own:
+                    first.setdefault(key, index)
+        return found
+
+    def _tells(self, index: int, info: FileInfo) -> list[tuple[str, str]]:
+        """Return what no picture of another split should share with this one."""
+        group = self.layout.files[index].group
+        return [("digest", info.digest), *([("group", group)] if group is not None else [])]
+
+    def named_leaks(self, splits: list[list[int]], infos: Sequence[FileInfo]) -> list[Leak]:
+        """Return the leaks by name, in the order of the paths."""
+        split_of = {
+            index: name for name, some in zip(SPLITS, splits, strict=True) for index in some
+        }
+        return [
+            Leak(
+                infos[index].path,
+                split_of[index],
+                infos[partner].path,
+                split_of[partner],
+                None
+                if infos[index].digest == infos[partner].digest
+                else self.layout.files[index].group,
+            )
+            for index, partner in sorted(self.leaks(splits, infos).items())
+        ]
 
     def _held_out(self, indices: list[int], units: list[int] | None) -> set[int]:
         """Choose pictures for testing among the classes that have enough of them."""
@@ -91,9 +218,9 @@ class SplitPlan:
             return set()
         labels = torch.tensor([self.labels[index] for index in pool])
         groups = None if units is None else torch.tensor([units[index] for index in pool])
-        fraction = max(self.share, len(set(labels.tolist())) / len(pool))
+        fraction = max(self.rules.test_share, len(set(labels.tolist())) / len(pool))
         try:
-            _, held = holdout(labels, fraction, self.seed, name="folder", groups=groups)
+            _, held = holdout(labels, fraction, self.rules.seed, name="folder", groups=groups)
         except DataError:
             return set()  # groups too few or too large: the summary names the classes
         return {pool[index] for index in held.tolist()}

@@ -34,6 +34,10 @@ from pydantic_core import ErrorDetails
 from invint.errors import ConfigError, did_you_mean
 from invint.recipes.schedule import Decay, Schedule, learning_rate
 
+OWN_CHOICES = (  # fields that say which of the user's own images there are, and how they look
+    *("skip_bad", "side", "test_share", "split_seed"),
+    *("drop_leaks", "min_per_class", "skip_class"),
+)
 PRUNING = ("magnitude", "connectivity")  # the methods that drop monomials in steps
 
 
@@ -145,6 +149,12 @@ class DataChoice(Choices):
     """Fraction of your own images held out for testing if they have no test split."""
     split_seed: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
     """Seed of that test split."""
+    drop_leaks: Annotated[bool, Since("0.2")] = False
+    """Leave training pictures out that are in the test split of `folder:PATH` too."""
+    min_per_class: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
+    """Leave out classes of `folder:PATH` with fewer pictures than this."""
+    skip_class: Annotated[Several[str], Since("0.2")] = ()
+    """Names of classes of `folder:PATH` that are left out."""
 
     @field_validator("name")
     @classmethod
@@ -157,8 +167,7 @@ class DataChoice(Choices):
     def of(cls, choices: Mapping[str, Any]) -> "DataChoice":
         """Return the data set alone, from the choices of a run."""
         data = choices["data"]
-        names = ("name", "skip_bad", "side", "test_share", "split_seed")
-        return cls(**{name: data[name] for name in names if name in data})
+        return cls(**{name: data[name] for name in ("name", *OWN_CHOICES) if name in data})
 
 
 class ModelChoice(Choices):

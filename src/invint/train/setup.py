@@ -16,7 +16,7 @@ from invint.models import create_model
 from invint.nn import Monomials
 from invint.nn.heads import head_options
 from invint.nn.monomials import DRAWN
-from invint.recipes.recipe import DataChoice, ModelChoice, Recipe
+from invint.recipes.recipe import OWN_CHOICES, DataChoice, ModelChoice, Recipe
 
 NETWORK_OPTIONS = (  # beside those that are left out where they are as in 0.1
     *("n_fc", "dropout", "widths", "group_pool"),
@@ -94,10 +94,7 @@ def load_data(
     return load_dataset(
         choice.name,
         data_dir,
-        skip_bad=choice.skip_bad,
-        side=choice.side,
-        test_share=choice.test_share,
-        split_seed=choice.split_seed,
+        **{name: getattr(choice, name) for name in OWN_CHOICES},
         progress=progress,
     )
 

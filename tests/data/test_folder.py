@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from invint.data.dataset import Dataset, Split
-from invint.data.folder import load_folder
+from invint.data.folder import load_folder, scan
 from invint.errors import ConfigError, DataError
 
 Colour = tuple[int, int, int]
@@ -148,7 +148,7 @@ def test_copies_across_given_splits_are_noted(tmp_path: Path, load: Callable[...
     found = load(tmp_path / "set")
     assert found.note == (
         "leakage: train/a/1.png (train) = test/a/1.png (test); "
-        "--drop-leaks leaves out what is in both"
+        "--drop-leaks leaves such pictures out"
     )
     assert len(found.train) == 6
     clean = load(tmp_path / "set", drop_leaks=True)
@@ -169,6 +169,66 @@ def test_leaks_are_dropped_from_every_split_but_the_last_that_has_them(
     sides = (found.train, found.validation, found.test)
     assert [[n for n in numbers(side) if n < 50] for side in sides] == [[3], [1, 4], [0, 2, 5]]
     assert found.note == "pictures left out because they leak: 4"
+
+
+def test_a_group_on_both_sides_is_a_leak_of_which_training_loses_its_part(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    root = tmp_path / "set"
+    write_class(root, 8)
+    groups = ["g1", "g2", "g\n3", "g4", "g1", "g5", "g\n3", "g6"]
+    rows = [
+        f'{n}.png,{n // 2 % 2},{"train" if n < 4 else "test"},"{group}"'
+        for n, group in enumerate(groups)
+    ]
+    write_table(root, ["path,label,split,group", *rows])
+    found = load(root)
+    assert numbers(found.train) == [0, 1, 2, 3]
+    assert found.note == (
+        "leakage: 0.png (train) and 4.png (test) are both of group 'g1' and 1 more; "
+        "--drop-leaks leaves such pictures out"
+    )
+    report = scan(root, cache=tmp_path / "cache").report()
+    assert "2.png (train) and 6.png (test) are both of group 'g\\n3'" in report
+    clean = load(root, drop_leaks=True)
+    assert numbers(clean.train) == [1, 3]
+    assert numbers(clean.test) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("kind", "options"), [("bmp", {}), ("tif", {"compression": "tiff_lzw"})])
+def test_the_same_pixels_in_another_file_are_a_leak(
+    tmp_path: Path, load: Callable[..., Dataset], kind: str, options: dict[str, str]
+) -> None:
+    """Three pictures become one grey square of 2 x 2 pixels; two of them are one picture."""
+    for split, first in (("train", 0), ("test", 50)):
+        write_class(tmp_path / "set" / split / "a", 3, first)
+        write_class(tmp_path / "set" / split / "b", 3, first + 10)
+    with Image.open(tmp_path / "set/train/a/1.png") as image:
+        image.save(tmp_path / "set" / "test" / "a" / f"x.{kind}", **options)
+    write_picture(tmp_path / "set/test/a/larger.png", 1, (24, 24))
+    copy = f"train/a/1.png (train) = test/a/x.{kind} (test)"
+    for side in (2, 12):  # what was found out at one side holds for the other
+        found = load(tmp_path / "set", side=side)
+        assert found.note == f"leakage: {copy}; --drop-leaks leaves such pictures out"
+    assert len(list((tmp_path / "cache").glob("images-*"))) == 2
+    assert numbers(load(tmp_path / "set", drop_leaks=True).train) == [0, 2, 10, 11, 12]
+
+
+def test_the_same_pixels_in_other_files_stay_on_one_side_where_leaks_are_dropped(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate("ab"):
+        write_class(tmp_path / "set" / name, 10, 20 * first)
+        for path in list((tmp_path / "set" / name).iterdir()):
+            with Image.open(path) as image:
+                image.save(path.with_suffix(".bmp"))
+    found = load(tmp_path / "set")
+    assert set(numbers(found.train)) & set(numbers(found.test))
+    assert found.note.startswith("leakage: a/")
+    clean = load(tmp_path / "set", drop_leaks=True)
+    assert not set(numbers(clean.train)) & set(numbers(clean.test))
+    assert len(clean.train) + len(clean.test) == 40
+    assert clean.note == ""
 
 
 def test_small_classes_are_left_out_and_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:

@@ -94,7 +94,7 @@ dog             6           0           0
 
 warnings (3)
   class 'dog' has no picture to test on
-  leakage: {LEAK}; --drop-leaks leaves out what is in both
+  leakage: {LEAK}; --drop-leaks leaves such pictures out
   pictures that lie in more than one class: 1
 
 bad files (1)

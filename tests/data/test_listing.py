@@ -61,10 +61,6 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         (["path,label", '0.png,"a'], "is no CSV file in UTF-8"),
         (["path,label", "0.png,\xff"], "is no CSV file in UTF-8"),
         (["path,label", "0.png,a"], "expected at least two classes, found only 'a'"),
-        (
-            ["path,label,split,group", "0.png,a,train,p1", "1.png,b,test,p1"],
-            "group 'p1' is in train and in test; a group must lie on one side",
-        ),
     ],
 )
 def test_wrong_tables_are_named(tmp_path: Path, lines: list[str], line: str) -> None:

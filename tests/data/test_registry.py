@@ -100,7 +100,7 @@ def test_progress_may_be_asked_of_sets_that_have_none() -> None:
     ("name", "options", "words"),
     [
         ("digits", {"side": 32}, "digits: side is for folder:PATH; leave it out"),
-        ("mnist", {"drop_leaks": True}, "mnist: drop_leaks is for folder:PATH; leave it out"),
+        ("mnist", {"drop_leaks": True}, "mnist: drop_leaks is for folder:PATH and arrays:PATH;"),
         ("digits", {"min_per_class": 2}, "digits: min_per_class is for folder:PATH; leave it out"),
         ("digits", {"skip_class": ["a"]}, "digits: skip_class is for folder:PATH; leave it out"),
         ("mnist", {"skip_bad": True}, "mnist: skip_bad is for folder:PATH; leave it out"),

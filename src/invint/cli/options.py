@@ -77,7 +77,7 @@ DropLeaks = Annotated[
     typer.Option(
         "--drop-leaks",
         rich_help_panel=OWN_IMAGES,
-        help="Leave training images of folder:PATH out that the test split has too.",
+        help="Leave training images out that the test split has too.",
     ),
 ]
 MinPerClass = Annotated[

@@ -13,7 +13,7 @@ from invint.data.cache import Cache, Decoded, Shape, user_cache
 from invint.data.dataset import Dataset, Progress, Split
 from invint.data.listing import SPLITS, BadFile, Layout, read_layout
 from invint.data.pictures import check_request, shown
-from invint.data.splits import FileInfo, Leak, SplitPlan, SplitRules
+from invint.data.splits import FileInfo, Leak, SplitPlan, SplitRules, leak_note
 from invint.errors import DataError
 
 BAD = "bad files"
@@ -146,7 +146,7 @@ class Scan:
         reduced: How many pictures lose depth: colour of sixteen bits a channel is read as eight.
         bad: Files that cannot be used, and why.
         others: Files that are no pictures and are passed over.
-        duplicates: Pictures that are the same byte for byte, in sets.
+        duplicates: Pictures with the same pixels, in sets.
         leaks: Pictures to learn from of which a later split has a copy, or one of the same group.
         conflicts: Those of them that lie in more than one class.
         few: Classes with too few pictures for the split, and what they lack.
@@ -188,9 +188,7 @@ class Scan:
         """One line for each thing that makes figures from this folder doubtful."""
         lines = [*self.few, *_alike(self.classes)]
         if self.leaks and not self.dropped:
-            one, *more = self.leaks
-            others = f" and {len(more):,} more" if more else ""
-            lines.append(f"leakage: {one}{others}; --drop-leaks leaves out what is in both")
+            lines.append(leak_note(self.leaks, dropped=False))
         if self.conflicts:
             lines.append(f"pictures that lie in more than one class: {len(self.conflicts):,}")
         if self.reduced:
@@ -202,7 +200,7 @@ class Scan:
         """What a table must say beside figures from this folder."""
         lines = [*self.warnings, *self.left_out]
         if self.leaks and self.dropped:
-            lines.append(f"pictures left out because they leak: {len(self.leaks):,}")
+            lines.append(leak_note(self.leaks, dropped=True))
         return "; ".join(lines)
 
     def report(self) -> str:
@@ -290,8 +288,10 @@ def refuse(scan: Scan, *, skip_bad: bool) -> None:
         )
     lacking = [line for line in scan.few if pooled or line.endswith("no picture to train on")]
     if lacking:
+        dropped = len(scan.leaks) if scan.dropped else 0
+        lacking += [f"--drop-leaks left out {dropped:,} pictures"] * (dropped > 0)
         raise DataError(
-            f"{path}: {'; '.join(lacking[:SHOWN])}; add pictures, or leave such classes out with "
+            f"{path}: {'; '.join(lacking[-SHOWN:])}; add pictures, or leave such classes out with "
             "--skip-class NAME or --min-per-class N"
         )
 
@@ -310,7 +310,7 @@ def _summary(plan: SplitPlan, decoded: Decoded) -> Scan:
     bad = [*layout.bad, *(BadFile(info.path, info.problem) for info in infos if info.problem)]
     same = defaultdict(list)
     for info in good:
-        same[info.digest].append(info.path)
+        same[info.picture].append(info.path)
     copies = [tuple(paths) for paths in same.values() if len(paths) > 1]
     class_of = {file.path: file.label for file in layout.files}
     return Scan(

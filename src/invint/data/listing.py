@@ -284,7 +284,6 @@ def _from_table(path: Path, table: Path) -> Layout:
         seen.add(plain)
         label, split, group = _cells(row, where)
         layout.add(name, _file_in_table(layout.root, name, inside), label, split, group)
-    _check_groups(layout)
     return layout
 
 
@@ -335,17 +334,6 @@ def _cells(row: dict[str, str], where: str) -> tuple[str, str | None, str | None
     if group is not None and not group:
         raise DataError(f"{where}: the group is missing; give every picture one")
     return label, None if split is None else SPLIT_NAMES[split.lower()], group
-
-
-def _check_groups(layout: Layout) -> None:
-    first: dict[str, str | None] = {}
-    for file in layout.files:
-        if file.group is None or first.setdefault(file.group, file.split) == file.split:
-            continue
-        raise DataError(
-            f"{shown(str(layout.root))}: group {shown(file.group)!r} is in {first[file.group]} "
-            f"and in {file.split}; a group must lie on one side"
-        )
 
 
 def _file_inside(root: Path, path: str) -> os.stat_result | str:

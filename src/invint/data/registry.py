@@ -143,7 +143,7 @@ OWN_OPTIONS = {  # what may be asked of the user's own images, by kind
         *("skip_bad", "side", "test_share", "split_seed"),
         *("drop_leaks", "min_per_class", "skip_class"),
     ),
-    "arrays": ("test_share", "split_seed"),
+    "arrays": ("test_share", "split_seed", "drop_leaks"),
 }
 
 
@@ -169,7 +169,7 @@ def load_dataset(  # noqa: PLR0913
         side: Even side of the squares the pictures of `folder:PATH` are fitted into.
         test_share: Fraction of the user's own images held out where they have no test split.
         split_seed: Decides which of them are held out.
-        drop_leaks: Leave training pictures out that are in the test split of `folder:PATH` too.
+        drop_leaks: Leave training images of the user's own out that are in the test split too.
         min_per_class: Leave out classes of `folder:PATH` with fewer pictures.
         skip_class: Names of classes of `folder:PATH` that are left out.
         progress: Called with the number of pictures decoded and that of all, the first time that

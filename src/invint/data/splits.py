@@ -2,11 +2,11 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -29,6 +29,7 @@ class FileInfo(NamedTuple):
         mode: Pillow's name for its kind of pixels.
         reduced: Whether sixteen bits a channel became eight.
         problem: Why it cannot be used; empty for a good picture.
+        pixels: Hash of its pixels, if other files may have the same.
     """
 
     path: str
@@ -40,8 +41,15 @@ class FileInfo(NamedTuple):
     mode: str = ""
     reduced: bool = False
     problem: str = ""
+    pixels: str = ""
+
+    @property
+    def picture(self) -> str:
+        """What is the same for files that show the same pixels."""
+        return self.pixels or self.digest
 
 
+Item = TypeVar("Item", bound=Hashable)  # what tells pictures apart
 UNKNOWN = FileInfo("", 0, 0)  # of a file that has not been looked at
 
 
@@ -96,7 +104,39 @@ class Leak(NamedTuple):
         )
         if self.group is None:
             return f"{one} = {other}"
-        return f"{one} and {other} are both of group {shown(self.group)!r}"
+        return f"{one} and {other} are both of group '{shown(self.group)}'"
+
+
+def leak_note(leaks: Sequence[Leak], *, dropped: bool) -> str:
+    """Return one line about leaks, with the first of them by name; empty if there are none."""
+    if not leaks:
+        return ""
+    if dropped:
+        return f"pictures left out because they leak: {len(leaks):,}"
+    others = f" and {len(leaks) - 1:,} more" if len(leaks) > 1 else ""
+    return f"leakage: {leaks[0]}{others}; --drop-leaks leaves such pictures out"
+
+
+def find_leaks(
+    splits: Sequence[Sequence[Item]], tells: Callable[[Item], tuple[str, Hashable | None]]
+) -> dict[Item, Item]:
+    """Return the pictures that a later split knows, each with one of those that give it away.
+
+    Args:
+        splits: Training first, the test last.
+        tells: Returns what is the same for the same picture, and the group of a picture if any.
+    """
+    found: dict[Item, Item] = {}
+    first: dict[tuple[bool, Hashable], Item] = {}
+    for indices in reversed(splits):
+        later = dict(first)
+        for index in indices:
+            picture, group = tells(index)
+            for key in ((False, picture), (True, group)):
+                if key in later and index not in found and key[1] is not None:
+                    found[index] = later[key]
+                first.setdefault(key, index)
+    return found
 
 
 class SplitPlan:
@@ -170,25 +210,10 @@ class SplitPlan:
         """Return the pictures that a later split has too, each with one of those it has there.
 
         Later than training is validation, and later than that the test. A split has a picture too
-        if it has a copy of it, or a picture of the same group.
+        if it has one with the same pixels, or one of the same group.
         """
-        found: dict[int, int] = {}
-        first: dict[tuple[str, str], int] = {}
-        for indices in reversed(splits):
-            keys = {index: self._tells(index, infos[index]) for index in indices}
-            for index, own in keys.items():
-                partner = next((first[key] for key in own if key in first), None)
-                if partner is not None:
-                    found[index] = partner
-            for index, own in keys.items():
-                for key in own:
-                    first.setdefault(key, index)
-        return found
-
-    def _tells(self, index: int, info: FileInfo) -> list[tuple[str, str]]:
-        """Return what no picture of another split should share with this one."""
-        group = self.layout.files[index].group
-        return [("digest", info.digest), *([("group", group)] if group is not None else [])]
+        groups = [file.group for file in self.layout.files]
+        return find_leaks(splits, lambda index: (infos[index].picture, groups[index]))
 
     def named_leaks(self, splits: list[list[int]], infos: Sequence[FileInfo]) -> list[Leak]:
         """Return the leaks by name, in the order of the paths."""
@@ -202,7 +227,7 @@ class SplitPlan:
                 infos[partner].path,
                 split_of[partner],
                 None
-                if infos[index].digest == infos[partner].digest
+                if infos[index].picture == infos[partner].picture
                 else self.layout.files[index].group,
             )
             for index, partner in sorted(self.leaks(splits, infos).items())
@@ -229,9 +254,11 @@ class SplitPlan:
         """Return for each file the index of the unit that must not be divided.
 
         A unit is a group with all copies of its pictures, byte for byte, and the groups of these
-        copies, and so on; None if every picture stands alone.
+        copies, and so on; None if every picture stands alone. If leaks are dropped, files with the
+        same pixels are copies too. (Otherwise they are not, so that splits stay what they were.)
         """
-        digests = [info.digest for info in infos if info.digest]
+        copied = [info.picture if self.rules.drop_leaks else info.digest for info in infos]
+        digests = [digest for digest in copied if digest]
         if len(set(digests)) == len(digests) and all(f.group is None for f in self.layout.files):
             return None
         # Union-find over groups, files and digests: what shares a root is one unit.
@@ -244,10 +271,10 @@ class SplitPlan:
             return key
 
         keys: list[Hashable] = []
-        for index, (file, info) in enumerate(zip(self.layout.files, infos, strict=True)):
+        for index, (file, digest) in enumerate(zip(self.layout.files, copied, strict=True)):
             own = ("group", file.group) if file.group is not None else ("file", index)
-            if info.digest:
-                parent[root(own)] = root(("digest", info.digest))
+            if digest:
+                parent[root(own)] = root(("digest", digest))
             keys.append(own)
         index_of: dict[Hashable, int] = {}
         units = [index_of.setdefault(root(key), len(index_of)) for key in keys]

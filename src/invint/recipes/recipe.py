@@ -150,7 +150,7 @@ class DataChoice(Choices):
     split_seed: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
     """Seed of that test split."""
     drop_leaks: Annotated[bool, Since("0.2")] = False
-    """Leave training pictures out that are in the test split of `folder:PATH` too."""
+    """Leave your own training images out that are in the test split too."""
     min_per_class: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
     """Leave out classes of `folder:PATH` with fewer pictures than this."""
     skip_class: Annotated[Several[str], Since("0.2")] = ()

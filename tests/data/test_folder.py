@@ -231,6 +231,58 @@ def test_the_same_pixels_in_other_files_stay_on_one_side_where_leaks_are_dropped
     assert clean.note == ""
 
 
+def test_a_picture_in_two_classes_stops_with_both_names_or_is_left_out_of_both(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate(("a", "b")):
+        write_class(tmp_path / "set" / name, 6, 20 * first)
+    shutil.copy(tmp_path / "set/a/1.png", tmp_path / "set/b/x.png")
+    with Image.open(tmp_path / "set/b/22.png") as image:
+        image.save(tmp_path / "set/a/[red]y.bmp")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set")
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: 4 bad file(s): "
+        "a/1.png: is of class 'a' and, as b/x.png, of class 'b': a picture can have one class; "
+        "a/[red]y.bmp: is of class 'a' and, as b/22.png, of class 'b': a picture can have one "
+        "class; b/22.png: is of class 'b' and, as a/[red]y.bmp, of class 'a': a picture can have "
+        "one class; b/x.png: is of class 'b' and, as a/1.png, of class 'a': a picture can have one "
+        f"class. `invint data check folder:{tmp_path / 'set'}` lists them; correct them, or leave "
+        "them out with --skip-bad"
+    )
+    found = load(tmp_path / "set", skip_bad=True)
+    assert sorted(numbers(found.train) + numbers(found.test)) == [
+        *(0, 2, 3, 4, 5),
+        *(20, 21, 23, 24, 25),
+    ]
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.999, 0), (0.96, 1)])
+def test_a_test_share_that_leaves_too_little_is_named(
+    tmp_path: Path, load: Callable[..., Dataset], share: float, left: int
+) -> None:
+    write_class(tmp_path / "set" / "a", 12)
+    write_class(tmp_path / "set" / "b", 12, first=50)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set", test_share=share)
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: a test share of {share} leaves {left} of 24 pictures to train on, "
+        "too few for 2 classes; ask for a smaller --test-share"
+    )
+    assert len(load(tmp_path / "set", test_share=0.9).train) == 2
+
+
+def test_what_the_dropping_of_leaks_takes_from_a_class_is_told(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for split in ("train", "test"):
+        write_class(tmp_path / "set" / split / "a", 3, first=9 if split == "test" else 0)
+        write_class(tmp_path / "set" / split / "b", 2, first=20)
+    line = "class 'b' has no picture to train on; --drop-leaks left out 2 pictures; add pictures"
+    with pytest.raises(DataError, match=line):
+        load(tmp_path / "set", drop_leaks=True)
+
+
 def test_small_classes_are_left_out_and_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     for first, (name, count) in enumerate((("a", 9), ("b", 2), ("c", 7), ("d", 0))):
         (tmp_path / "set" / name).mkdir(parents=True)
@@ -402,7 +454,7 @@ def test_hidden_files_are_passed_over(tmp_path: Path, load: Callable[..., Datase
         ("/etc/passwd", "leaves the folder; paths must be relative"),
         ("out/secret.png", "leaves the folder through a link; put the files themselves there"),
         ("out.png", "is a link out of the folder; put the file itself there"),
-        ("none.png", "no such file or directory; check that it is there"),
+        ("none.png", r"is listed but not there \(paths are relative to the CSV file\)"),
         ("a", "is a folder or a link to one; links to folders are not followed"),
         ("", "is no path; correct the CSV file"),
     ],

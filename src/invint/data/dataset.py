@@ -97,6 +97,28 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
+def check_class_sizes(split: Split, class_names: Sequence[str], least: int, purpose: str) -> None:
+    """Raise `DataError` with the names of classes that have too few images, or groups of them.
+
+    Args:
+        split: The images.
+        class_names: Names of the classes.
+        least: The smallest number allowed: that of folds, or 2 for a split.
+        purpose: What it is needed for, as `5 folds`.
+    """
+    units = torch.arange(len(split)) if split.groups is None else split.groups
+    counts = [len(np.unique(units[split.labels == n].numpy())) for n in range(len(class_names))]
+    pairs = zip(class_names, counts, strict=True)
+    few = [f"{name!r} ({count:,})" for name, count in pairs if count < least]
+    if few:
+        what = "pictures" if split.groups is None else "groups"
+        raise DataError(
+            f"{purpose}: expected at least {least:,} {what} of each class, too few are there of "
+            f"{', '.join(few)}; add some, or leave such classes out with --skip-class NAME or "
+            f"--min-per-class {least}"
+        )
+
+
 def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
     """Return random 64-bit words that depend on the key alone; more words begin with the same."""
     digest = hashlib.sha256(json.dumps(key).encode()).digest()

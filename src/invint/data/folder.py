@@ -148,7 +148,6 @@ class Scan:
         others: Files that are no pictures and are passed over.
         duplicates: Pictures with the same pixels, in sets.
         leaks: Pictures to learn from of which a later split has a copy, or one of the same group.
-        conflicts: Those of them that lie in more than one class.
         few: Classes with too few pictures for the split, and what they lack.
         dropped: Whether leaks are left out.
         left_out: Classes that are left out, and why.
@@ -167,7 +166,6 @@ class Scan:
     others: tuple[str, ...]
     duplicates: tuple[tuple[str, ...], ...]
     leaks: tuple[Leak, ...]
-    conflicts: tuple[tuple[str, ...], ...]
     few: tuple[str, ...]
     dropped: bool = False
     left_out: tuple[str, ...] = ()
@@ -189,8 +187,6 @@ class Scan:
         lines = [*self.few, *_alike(self.classes)]
         if self.leaks and not self.dropped:
             lines.append(leak_note(self.leaks, dropped=False))
-        if self.conflicts:
-            lines.append(f"pictures that lie in more than one class: {len(self.conflicts):,}")
         if self.reduced:
             lines.append(f"pictures in colour of 16 bits a channel, read as 8: {self.reduced:,}")
         return tuple(lines)
@@ -238,7 +234,6 @@ class Scan:
                 "leakage, left out" if self.dropped else "leakage",
                 [str(each) for each in self.leaks],
             ),
-            ("same picture in several classes", _sets(self.conflicts)),
             ("same picture several times", _sets(self.duplicates)),
             ("other files, passed over", [shown(path) for path in self.others]),
         ):
@@ -290,10 +285,12 @@ def refuse(scan: Scan, *, skip_bad: bool) -> None:
     if lacking:
         dropped = len(scan.leaks) if scan.dropped else 0
         lacking += [f"--drop-leaks left out {dropped:,} pictures"] * (dropped > 0)
-        raise DataError(
-            f"{path}: {'; '.join(lacking[-SHOWN:])}; add pictures, or leave such classes out with "
-            "--skip-class NAME or --min-per-class N"
+        remedy = (
+            "add pictures, or leave such classes out with --skip-class NAME or --min-per-class N"
         )
+        if lacking[0].startswith("a test share"):
+            remedy = "ask for a smaller --test-share"
+        raise DataError(f"{path}: {'; '.join(lacking[-SHOWN:])}; {remedy}")
 
 
 def _summary(plan: SplitPlan, decoded: Decoded) -> Scan:
@@ -306,13 +303,13 @@ def _summary(plan: SplitPlan, decoded: Decoded) -> Scan:
         if indices or split != "validation":
             found = Counter(plan.labels[index] for index in indices)
             counts[split] = tuple(found[label] for label in enough)
-    good = [info for info in infos if not info.problem]
+    good = [infos[index] for index in plan.good(infos) if plan.labels[index] in enough]
     bad = [*layout.bad, *(BadFile(info.path, info.problem) for info in infos if info.problem)]
+    bad += _conflicts(plan, infos)
     same = defaultdict(list)
     for info in good:
         same[info.picture].append(info.path)
     copies = [tuple(paths) for paths in same.values() if len(paths) > 1]
-    class_of = {file.path: file.label for file in layout.files}
     return Scan(
         path=layout.path,
         layout=layout.kind,
@@ -329,9 +326,18 @@ def _summary(plan: SplitPlan, decoded: Decoded) -> Scan:
         leaks=tuple(plan.named_leaks(plan.whole(infos), infos)),
         dropped=plan.rules.drop_leaks,
         left_out=tuple(_left_out(plan, infos)),
-        conflicts=tuple(paths for paths in copies if len({class_of[path] for path in paths}) > 1),
-        few=tuple(_too_few(classes, counts, plan.makes_test)),
+        few=tuple(_too_few(classes, counts, plan.rules.test_share if plan.makes_test else None)),
     )
+
+
+def _conflicts(plan: SplitPlan, infos: Sequence[FileInfo]) -> Iterable[BadFile]:
+    files = plan.layout.files
+    for index, other in plan.conflicts(infos).items():
+        yield BadFile(
+            files[index].path,
+            f"is of class {files[index].label!r} and, as {shown(files[other].path)}, of class "
+            f"{files[other].label!r}: a picture can have one class; remove one of them",
+        )
 
 
 def _left_out(plan: SplitPlan, infos: Sequence[FileInfo]) -> Iterable[str]:
@@ -347,13 +353,21 @@ def _left_out(plan: SplitPlan, infos: Sequence[FileInfo]) -> Iterable[str]:
 
 
 def _too_few(
-    classes: Sequence[str], counts: dict[str, tuple[int, ...]], makes_test: bool
+    classes: Sequence[str], counts: dict[str, tuple[int, ...]], share: float | None
 ) -> Iterable[str]:
+    pictures = sum(counts["train"])
+    left = pictures - round((share or 0) * pictures)
+    if share and left < len(classes) < pictures and not any(counts["test"]):
+        yield (
+            f"a test share of {share:g} leaves {left:,} of {pictures:,} pictures to train on, too "
+            f"few for {len(classes):,} classes"
+        )
+        return
     for label, name in enumerate(classes):
         train, test = counts["train"][label], counts["test"][label]
         if not train:
             yield f"class {name!r} has no picture to train on"
-        elif not test and makes_test:
+        elif not test and share:
             yield f"class {name!r} has too few pictures or groups to hold any out ({train})"
         elif not test:
             yield f"class {name!r} has no picture to test on"

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -274,17 +275,37 @@ def _from_table(path: Path, table: Path) -> Layout:
     """List the pictures that a CSV file names, wherever below its own folder they lie."""
     layout = Layout(path, table.parent, f"listed in {table.name}")
     inside = cache(lambda folder: Path(os.path.realpath(folder)).is_relative_to(layout.root))
-    seen: set[str] = set()
+    labels: dict[str, str] = {}
     for line, row in _rows(table):
         name = row["path"]
         where = f"{shown(str(table))}, line {line}"
         plain = str(PurePosixPath(name))  # ./a.png is a.png
-        if plain in seen:
-            raise DataError(f"{where}: {shown(name)} is listed twice; remove one")
-        seen.add(plain)
         label, split, group = _cells(row, where)
+        if plain in labels:
+            raise DataError(f"{where}: {shown(name)} {_again(labels[plain], label)}")
+        labels[plain] = label
         layout.add(name, _file_in_table(layout.root, name, inside), label, split, group)
+    _check_labels(labels, table)
     return layout
+
+
+def _again(first: str, second: str) -> str:
+    if first == second:
+        return "is listed twice; remove one"
+    return f"has the labels {first!r} and {second!r}; a picture can have one class: remove one"
+
+
+def _check_labels(labels: dict[str, str], table: Path) -> None:
+    """Raise `DataError` if a cell holds several labels that other pictures have alone."""
+    known = set(labels.values())
+    for path, label in labels.items():
+        parts = [part.strip() for part in re.split(r"[|;,+/&]", label)]
+        if len(parts) > 1 and known.issuperset(parts):
+            raise DataError(
+                f"{shown(str(table))}: {shown(path)} has the labels "
+                f"{' and '.join(map(repr, parts))} ({label!r}); a picture can have one class: "
+                "give it one, or remove its line"
+            )
 
 
 def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.stat_result | str:
@@ -296,6 +317,8 @@ def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.s
     full = root / path
     if not inside(str(full.parent)):
         return "leaves the folder through a link; put the files themselves there"
+    if not os.path.lexists(full):
+        return "is listed but not there (paths are relative to the CSV file); correct the path"
     return _file_inside(root, str(full))
 
 

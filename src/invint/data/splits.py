@@ -185,20 +185,39 @@ class SplitPlan:
         """Return the same with the leaks that may be in it."""
         splits: dict[str, list[int]] = {name: [] for name in SPLITS}
         enough = self.enough(infos)
-        for index, (file, info) in enumerate(zip(self.layout.files, infos, strict=True)):
-            if not info.problem and self.labels[index] in enough:
-                splits[file.split or "train"].append(index)
+        for index in self.good(infos):
+            if self.labels[index] in enough:
+                splits[self.layout.files[index].split or "train"].append(index)
         if self.makes_test:
             held = self._held_out(splits["train"], self.units(infos))
             splits["test"] = [index for index in splits["train"] if index in held]
             splits["train"] = [index for index in splits["train"] if index not in held]
         return [splits[name] for name in SPLITS]
 
+    def good(self, infos: Sequence[FileInfo]) -> list[int]:
+        """Return the indices of the pictures that can be used."""
+        conflicts = self.conflicts(infos)
+        return [
+            index for index, info in enumerate(infos) if not info.problem and index not in conflicts
+        ]
+
+    def conflicts(self, infos: Sequence[FileInfo]) -> dict[int, int]:
+        """Return the pictures that lie in several classes, each with one in another class."""
+        found: dict[int, int] = {}
+        labelled: dict[str, dict[int, int]] = defaultdict(dict)
+        for index, info in enumerate(infos):
+            labelled[info.picture].setdefault(self.labels[index], index)
+        for index, info in enumerate(infos):
+            others = [
+                i for label, i in labelled[info.picture].items() if label != self.labels[index]
+            ]
+            if others and info.picture:
+                found[index] = others[0]
+        return found
+
     def counts(self, infos: Sequence[FileInfo]) -> list[int]:
         """Return the number of good pictures of each class."""
-        found = Counter(
-            label for label, info in zip(self.labels, infos, strict=True) if not info.problem
-        )
+        found = Counter(self.labels[index] for index in self.good(infos))
         return [found[label] for label in range(len(self.layout.classes))]
 
     def enough(self, infos: Sequence[FileInfo]) -> list[int]:

@@ -184,6 +184,23 @@ PLAIN = Scan(
 )
 
 
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [
+        ([((400, 300), 5), ((30, 30), 4)], 400),
+        ([((299, 200), 5)], 300),
+        ([((4000, 3000), 9)], 512),
+        ([((10, 90), 2), ((200, 150), 2), ((30, 20), 2)], 90),
+        ([((1, 1), 2)], 2),
+        ([], 20),
+    ],
+)
+def test_the_natural_side_is_that_of_most_pictures_or_the_median(
+    sizes: list[tuple[tuple[int, int], int]], side: int
+) -> None:
+    assert replace(PLAIN, sizes=tuple(sizes)).natural_side == side
+
+
 def test_long_lists_are_cut() -> None:
     others = tuple(f"a/{number:02}.txt" for number in range(25))
     lines = replace(PLAIN, others=others).report().splitlines()

@@ -208,8 +208,7 @@ class Cache:
         """Add a map to the cache: the rows of another one in a new order, or decoded."""
         self._remove_all_but(manifest)  # first of all, because the room may be needed
         infos, shape = manifest.infos, suggested_shape(manifest.infos, self.side)
-        same = (stored for stored in manifest.maps if stored.shape == shape)
-        source = next((stored for stored in same if self._opened(stored) is not None), None)
+        source = self._source(manifest, shape)
         if source is not None:
             images, order = self.place / source.images, [*chain(*source.splits)]
         else:
@@ -224,6 +223,13 @@ class Cache:
         kept = (each for each in others if each[:2] != added[:2])
         self._write_manifest(Manifest(infos, (*kept, added)))
         return Decoded(_mapped(images), infos, splits, shape)
+
+    def _source(self, manifest: Manifest, shape: Shape) -> Stored | None:
+        """Return a map of this shape with all pictures of the splits; others leave some out."""
+        same = [stored for stored in manifest.maps if stored.shape == shape]
+        wanted = {*chain(*self.plan.arrange(manifest.infos))} if same else set()
+        whole = (stored for stored in same if wanted.issubset(chain(*stored.splits)))
+        return next((stored for stored in whole if self._opened(stored) is not None), None)
 
     def _write_manifest(self, manifest: Manifest) -> None:
         content = {

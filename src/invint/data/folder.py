@@ -18,6 +18,7 @@ from invint.errors import DataError
 
 BAD = "bad files"
 SHOWN = 20  # lines of each list in a report, but the one of bad files
+LARGEST_SIDE = 512  # that is suggested for pictures as they are
 NAMED = 5  # bad files named in an error
 KINDS = {  # Pillow's names of pixels, in words; each its own
     "1": "black and white",
@@ -180,6 +181,16 @@ class Scan:
         """How many times more pictures the largest class has than the smallest."""
         totals = [sum(column) for column in zip(*self.counts.values(), strict=True)]
         return max(totals) / min(totals) if totals and min(totals) else math.inf
+
+    @property
+    def natural_side(self) -> int:
+        """The even side at which most pictures lose nothing: that of most or the median, to 512."""
+        longer = sorted(max(size) for size, count in self.sizes for _ in range(count))
+        if not longer:
+            return self.shape.side
+        common, times = Counter(longer).most_common(1)[0]
+        length = common if 2 * times > len(longer) else longer[len(longer) // 2]
+        return max(2, min(length + length % 2, LARGEST_SIDE))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -201,6 +201,36 @@ def test_the_natural_side_is_that_of_most_pictures_or_the_median(
     assert replace(PLAIN, sizes=tuple(sizes)).natural_side == side
 
 
+def test_pictures_of_other_kinds_and_with_several_frames_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    write_class(root / "a", 4)
+    write_class(root / "b", 4, first=10)
+    one, two = Image.new("RGB", (20, 20), (200, 0, 0)), Image.new("RGB", (20, 20), (0, 200, 0))
+    one.save(root / "a" / "still.gif")
+    one.save(root / "a" / "still.webp")
+    for name in ("moving.gif", "moving.webp", "moving.png", "pages.tiff"):
+        one.save(root / "a" / name, save_all=True, append_images=[two])
+    for name in ("photo.heic", "photo.HEIF", "photo.avif", "phone.jpg"):
+        (root / "b" / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    (root / "b" / "film.mp4").write_bytes(b"\0\0\0\x18ftypisom")
+    found = scan(root, cache=tmp_path / "cache")
+    several = "holds several pictures (frames or pages); save each as its own file"
+    convert = "expected PNG, JPEG, BMP, TIFF or WebP: convert it"
+    assert [str(bad) for bad in found.bad] == [
+        f"a/moving.gif: .gif files are not read; {convert}",
+        f"a/moving.png: {several}",
+        f"a/moving.webp: {several}",
+        f"a/pages.tiff: {several}",
+        f"a/still.gif: .gif files are not read; {convert}",
+        f"b/phone.jpg: holds HEIF; {convert}",
+        f"b/photo.HEIF: .heif files are not read; {convert}",
+        f"b/photo.avif: .avif files are not read; {convert}",
+        f"b/photo.heic: .heic files are not read; {convert}",
+    ]
+    assert found.images == 9
+    assert found.others == ("b/film.mp4",)
+
+
 def test_long_lists_are_cut() -> None:
     others = tuple(f"a/{number:02}.txt" for number in range(25))
     lines = replace(PLAIN, others=others).report().splitlines()

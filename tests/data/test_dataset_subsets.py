@@ -204,6 +204,19 @@ def test_says_which_class_groups_leave_out() -> None:
         subset(labels, 10, 0, name="x", groups=groups)
 
 
+def test_says_the_name_of_the_class_where_it_is_known() -> None:
+    for labels, classes in (
+        (labels_of([30, 1]), ("many", "rare")),
+        (labels_of([1, 30]), ("rare", "")),
+    ):
+        line = r"split of 'x': the images kept leave out class 'rare' \(1 images\); ask for other"
+        with pytest.raises(DataError, match=line):
+            holdout(labels, 0.2, 0, name="x", class_names=classes)
+    groups = torch.arange(100) // 50
+    with pytest.raises(DataError, match=r"the images chosen leave out class '[ab]' \(50 images\)"):
+        subset(groups, 10, 0, name="x", groups=groups, class_names=("a", "b"))
+
+
 def test_classes_too_small_for_what_is_planned_are_named() -> None:
     labels = torch.tensor([0] * 9 + [1] + [2] * 4)
     split = Split(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels)

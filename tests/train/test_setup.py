@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from support.pictures import write_noise
 from support.written_runs import tiny_dataset
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, DataError
 from invint.export import ModelCard
 from invint.nn import MonomialIntegration, Monomials
 from invint.recipes import changed, find_recipe
@@ -31,6 +32,33 @@ def test_the_options_of_a_folder_are_choices_of_a_recipe(pictures: Path) -> None
     choice = DataChoice.of({"data": {**vars(recipe.data), "augment": ["rotate"]}})
     expected = DataChoice(name=f"folder:{pictures}", skip_bad=True, side=16, test_share=0.5)
     assert choice == expected
+
+
+def test_leaks_and_classes_are_left_out_of_a_run(pictures: Path) -> None:
+    test = write_noise(pictures.parent / "split" / "test")  # the same pictures
+    train = test.parent / "train"
+    pictures.rename(train)
+    (train / "a" / "0.png").write_bytes((train / "b" / "3.png").read_bytes())  # and this in two
+    for split in (train, test):
+        (split / "rare").mkdir()
+    for number, path in enumerate((train / "rare/0.png", train / "a/x.png", train / "b/x.png")):
+        Image.new("L", (24, 24), number).save(path)
+    Image.new("L", (24, 24), 9).save(test / "rare" / "1.png")
+    told = [f"data.name=folder:{test.parent}", "data.skip_bad=true", "data.validation=0.2"]
+    base = changed(find_recipe("digits/cnn"), told)
+    line = r"the images kept leave out class 'rare' \(1 images\); .* --skip-class NAME, --min-per"
+    with pytest.raises(DataError, match=line):
+        RunData.of(base, 0, None)
+    for option in ("data.min_per_class=3", 'data.skip_class=["rare"]'):
+        images = RunData.of(changed(base, [option, "data.validation=0"]), 0, None).dataset
+        assert images.class_names == ("a", "b")
+        assert "leakage: train/a/" in images.note
+    dropped = RunData.of(
+        changed(base, ["data.skip_class=rare", "data.drop_leaks=true", "data.validation=0"]),
+        0,
+        None,
+    )
+    assert dropped.dataset.train.images.amax((1, 2, 3)).tolist() == [1, 2]
 
 
 def test_runs_from_before_an_option_was_known_have_its_default() -> None:

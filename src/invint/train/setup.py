@@ -51,17 +51,21 @@ class RunData:
     ) -> "RunData":
         """Load the set, choose the subset, hold out validation images where asked."""
         dataset = load_data(recipe.data, data_dir, progress=progress)
-        train, name = dataset.train, dataset.name
+        train, name, classes = dataset.train, dataset.name, dataset.class_names
         chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
-            chosen = subset(train.labels, recipe.data.size, seed, name=name, groups=train.groups)
+            size, groups = recipe.data.size, train.groups
+            chosen = subset(train.labels, size, seed, name=name, groups=groups, class_names=classes)
         validation = None
         if recipe.data.validation > 0 and dataset.validation is not None:
             validation = dataset.validation, torch.arange(len(dataset.validation))
         elif recipe.data.validation > 0:
             groups = None if train.groups is None else train.groups[chosen]
             fraction = recipe.data.validation
-            kept, left = holdout(train.labels[chosen], fraction, seed, name=name, groups=groups)
+            labels = train.labels[chosen]
+            kept, left = holdout(
+                labels, fraction, seed, name=name, groups=groups, class_names=classes
+            )
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
         normal = normalisation(train, chosen=chosen)

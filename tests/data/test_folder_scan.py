@@ -12,6 +12,7 @@ from PIL import Image
 from invint.data.cache import Shape
 from invint.data.folder import Scan, refuse, scan
 from invint.data.listing import BadFile
+from invint.data.splits import Leak
 from invint.errors import DataError
 
 BAD = [
@@ -242,6 +243,21 @@ def test_names_cannot_write_to_the_terminal() -> None:
     bad = BadFile(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it again")
     lines = replace(PLAIN, bad=(bad,)).report().splitlines()
     assert r"  a/\x1b[2J\n\xff.png: is empty; copy it again" in lines
+
+
+@pytest.mark.parametrize("group", [None, "g\x1b[2J"])
+def test_leaks_cannot_write_to_the_terminal(group: str | None) -> None:
+    leak = Leak("a/\n[red].png", "train", os.fsdecode(b"b/\xff.png"), "test", group)
+    line = r"a/\n[red].png (train) = b/\xff.png (test)"
+    if group is not None:
+        line = line.replace("=", "and") + r" are both of group 'g\x1b[2J'"
+    assert str(leak) == line
+    found = replace(PLAIN, leaks=(leak, leak, leak))
+    note = f"leakage: {line} and 2 more; --drop-leaks leaves such pictures out"
+    assert found.note == note
+    assert f"  {note}" in found.report().splitlines()
+    assert f"  {line}" in found.report().splitlines()
+    assert replace(found, dropped=True).note == "pictures left out because they leak: 3"
 
 
 def test_classes_named_almost_alike_are_told() -> None:

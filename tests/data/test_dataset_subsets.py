@@ -204,6 +204,16 @@ def test_says_which_class_groups_leave_out() -> None:
         subset(labels, 10, 0, name="x", groups=groups)
 
 
+def test_a_fraction_that_leaves_too_few_images_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        holdout(labels_of([12, 12, 12]), 0.96, 0, name="x")
+    assert str(caught.value) == (
+        "split of 'x': a fraction of 0.96 leaves 1 of 36 images, which cannot show 3 classes; "
+        "ask for less"
+    )
+    assert len(holdout(labels_of([12, 12, 12]), 0.9, 0, name="x")[0]) == 4
+
+
 def test_says_the_name_of_the_class_where_it_is_known() -> None:
     for labels, classes in (
         (labels_of([30, 1]), ("many", "rare")),

@@ -192,6 +192,12 @@ def holdout(
             f"split: expected a fraction between 0 and 1 for {name!r}, got {fraction}"
         )
     size = min(max(round(fraction * len(labels)), 1), len(labels) - 1)
+    kinds, rest = len(np.unique(labels.numpy())), len(labels) - size
+    if rest < kinds <= size:
+        raise ConfigError(
+            f"split of {name!r}: a fraction of {fraction:g} leaves {rest:,} of {len(labels):,} "
+            f"images, which cannot show {kinds:,} classes; ask for less"
+        )
     held = _chosen(labels, size, ("split", name, seed), groups, class_names)
     left = torch.ones(len(labels), dtype=torch.bool)
     left[held] = False

@@ -13,7 +13,7 @@ import torch
 from invint.data.dataset import holdout
 from invint.data.listing import SPLITS, Layout
 from invint.data.pictures import shown
-from invint.errors import ConfigError, DataError
+from invint.errors import ConfigError, InvintError
 
 
 class FileInfo(NamedTuple):
@@ -265,7 +265,7 @@ class SplitPlan:
         fraction = max(self.rules.test_share, len(set(labels.tolist())) / len(pool))
         try:
             _, held = holdout(labels, fraction, self.rules.seed, name="folder", groups=groups)
-        except DataError:
+        except InvintError:
             return set()  # groups too few or too large: the summary names the classes
         return {pool[index] for index in held.tolist()}
 

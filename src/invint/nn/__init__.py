@@ -1,5 +1,6 @@
 """Layers on plain tensors: `(b, c, g, h, w)` on a group, `(b, c, h, w)` off it."""
 
+from invint.nn.bispectrum import GroupBispectrum
 from invint.nn.convolution import GroupConv2d, LiftConv2d
 from invint.nn.heads import (
     HEADS,
@@ -19,6 +20,7 @@ __all__ = [
     "GlobalPool",
     "GlobalWeightedSum",
     "GroupBatchNorm",
+    "GroupBispectrum",
     "GroupConv2d",
     "GroupDropout",
     "GroupPool",

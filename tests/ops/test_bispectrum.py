@@ -76,7 +76,7 @@ class Correlations:
             total += value * complex(
                 math.cos(2 * math.pi * phase / n), -math.sin(2 * math.pi * phase / n)
             )
-        return total / n ** len(frequencies)
+        return total / float(n ** len(frequencies))
 
     def cyclic(self) -> list[float]:
         triples = [self.transformed(0, 1, k) for k in range(1, self.triples + 1)]
@@ -189,7 +189,7 @@ def test_gradients_are_bounded_at_every_size(group: Group, size: float, kind: st
     }[kind]
     signal = (size * signal).requires_grad_()
     found = invariants(signal, group)
-    found.sum().backward()
+    found.sum().backward()  # type: ignore[no-untyped-call]
     assert found.isfinite().all()
     assert signal.grad is not None
     assert signal.grad.abs().max() < 10

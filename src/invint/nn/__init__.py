@@ -13,10 +13,12 @@ from invint.nn.heads import (
 )
 from invint.nn.layers import GlobalPool, GroupBatchNorm, GroupDropout, GroupPool, SpatialPool
 from invint.nn.maps import Head
+from invint.nn.means import GeneralisedMean
 from invint.nn.monomials import MonomialIntegration, Monomials
 
 __all__ = [
     "HEADS",
+    "GeneralisedMean",
     "GlobalPool",
     "GlobalWeightedSum",
     "GroupBatchNorm",

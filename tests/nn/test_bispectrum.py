@@ -120,7 +120,8 @@ def test_shapes_are_known_without_data_and_of_empty_batches() -> None:
 @pytest.mark.unchecked
 def test_says_which_axis_is_wrong() -> None:
     layer = GroupBispectrum(3, Cyclic(8))
-    with pytest.raises(ShapeError, match=r"GroupBispectrum: expected g=8, got g=4 \(axes: b c g h"):
+    message = "GroupBispectrum: expected g=8, the order of C8, got g=4; build it with the group of"
+    with pytest.raises(ShapeError, match=message):
         layer(torch.zeros(1, 3, 4, 5, 5))
     with pytest.raises(ShapeError, match="GroupBispectrum: expected c=3, got c=2"):
         layer(torch.zeros(1, 2, 8, 5, 5))
@@ -130,10 +131,9 @@ def test_says_which_axis_is_wrong() -> None:
 
 @pytest.mark.unchecked
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [Cyclic(4), Dihedral(4)], ids=str)
-def test_compiles_to_one_graph_and_exports_with_an_open_batch(group: Group) -> None:
+def test_compiles_to_one_graph_and_exports_with_an_open_batch() -> None:
     torch.compiler.reset()
-    layer, x = layer_and_map(group)
+    layer, x = layer_and_map(Dihedral(4))
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), layer(x))
     exported = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))

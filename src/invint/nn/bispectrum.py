@@ -7,7 +7,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import check_axes
+from invint.errors import ShapeError, check_axes
 from invint.groups import Group
 from invint.nn.maps import full_precision, settled
 from invint.ops.bispectrum import bispectrum_size, group_bispectrum, group_waves
@@ -44,8 +44,12 @@ class GroupBispectrum(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c g h w"]) -> Float[Tensor, "b c h w"]:
         """Mix."""
-        sizes = {"c": self.channels, "g": self.group.order}
-        check_axes(x, "b c g h w", "GroupBispectrum", **sizes)
+        check_axes(x, "b c g h w", "GroupBispectrum", c=self.channels)
+        if x.shape[2] != self.group.order:
+            raise ShapeError(
+                f"GroupBispectrum: expected g={self.group.order}, the order of {self.group}, got "
+                f"g={x.shape[2]}; build it with the group of the layers before it"
+            )
         with torch.autocast(autocast_device(x), enabled=False):
             invariants = group_bispectrum(full_precision(x), full_precision(self.waves))
             out = einsum(full_precision(self.weight), invariants, "o c k, b c k h w -> b o h w")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from invint import Cyclic, Dihedral, Group
 from invint.nn import (
+    GeneralisedMean,
     GlobalPool,
     GlobalWeightedSum,
+    GroupBispectrum,
     GroupPool,
     LocalWeightedSum,
     MLPIntegration,
@@ -294,3 +297,62 @@ def test_two_factors_see_mirror_images_unless_their_directions_are_mirrored_too(
 def test_a_perceptron_is_proportional_to_its_input() -> None:
     head, x = MLPIntegration(3, 7, Cyclic(8)), torch.randn(2, 3, 7, 7)
     assert_equal(head(2 * x), 2 * head(x))
+
+
+@each_group
+@pytest.mark.parametrize("kind", ["power", "exp"])
+def test_generalised_means_begin_blind_to_places_and_learn_to_see_neighbourhoods(
+    kind: Literal["power", "exp"], group: Group
+) -> None:
+    head = GeneralisedMean(CHANNELS, SIDE, group, kind, degree=3.0)
+    x = torch.randn(1, CHANNELS, SIDE, SIDE)
+    assert_equal(head(shuffled(x)), head(x))
+    torch.nn.init.normal_(head.weight)
+    seen = {name for name, pair in PAIRS.items() if difference(head, pair) > APART}
+    assert seen == {"angle", "radius", "mirror", "channels"} == SEEN_BY_MLP
+    assert all(difference(head, PAIRS[name]) < EQUAL for name in PAIRS.keys() - seen)
+
+
+SEEN_BY_MLP = {name for name, heads in SEEN_BY.items() if "mlp" in heads}
+
+
+@pytest.mark.parametrize("group", [Cyclic(4), Dihedral(4)], ids=str)
+def test_low_degrees_are_a_perceptron_and_a_weighted_sum(group: Group) -> None:
+    x = torch.randn(2, CHANNELS, 7, 7)
+    powers, exponentials = (
+        GeneralisedMean(CHANNELS, 7, group, kind, degree=2.0) for kind in ("power", "exp")
+    )
+    perceptron = MLPIntegration(CHANNELS, 7, group, layers=1)
+    sums = LocalWeightedSum(CHANNELS, 7, group)
+    for head, other in ((powers, perceptron.weights[0]), (exponentials, sums.weight)):
+        head.level.data.fill_(-20)
+        head.weight.data = other.data
+    torch.testing.assert_close(powers(x), perceptron(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(exponentials(x), sums(x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_bispectrum_tells_a_corner_from_its_mirror_image_and_pooling_does_not() -> None:
+    corner, mirrored = torch.zeros(2, 1, 1, 8, 1, 1)
+    corner[:, :, [0, 1, 3]], mirrored[:, :, [0, 2, 3]] = 1.0, 1.0
+    for kind in ("max", "mean"):
+        assert_equal(GroupPool(kind)(corner), GroupPool(kind)(mirrored))
+    layer = GroupBispectrum(1, Cyclic(8))
+    assert_apart(layer(corner), layer(mirrored))
+
+
+@pytest.mark.parametrize("group", [Cyclic(8), Dihedral(4)], ids=str)
+def test_the_bispectrum_sees_pixels_and_channels_one_by_one(group: Group) -> None:
+    layer, x = GroupBispectrum(CHANNELS, group), torch.randn(1, CHANNELS, 8, 7, 7)
+    moved = x[:, :, list(group.quotients[3])]
+    pixel, channel = x.clone(), x.clone()
+    pixel[..., 2, 4], channel[:, 1] = moved[..., 2, 4], moved[:, 1]
+    for other in (pixel, channel):
+        assert_apart(x, other)
+        assert_equal(layer(other), layer(x))
+
+
+def test_without_a_first_frequency_the_bispectrum_is_not_complete() -> None:
+    layer = GroupBispectrum(1, Cyclic(8))
+    first, second = torch.tensor([[1.0, 2.0, 4.0, 5.0], [1.0, 4.0, 2.0, 5.0]]).repeat(1, 2)
+    shape = (1, 1, 8, 1, 1)
+    assert_equal(layer(first.view(shape)), layer(second.view(shape)))

@@ -18,10 +18,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in HEADS),
     ("monomials", {"own_angles": True}),
     ("monomials", {"factors": 1, "monomials": 2}),
+    ("monomials", {"scale_free": True, "exponents": (0.5, 2.0)}),
     ("local-ws", {"kernel_size": 5}),
     ("mlp", {"layers": 3, "kernel_size": 1}),
     ("attention", {"heads": 2, "head_channels": 5, "scaled": False}),
     ("sf-ii", {"kernel_size": 3}),
+    ("power-mean", {"kernel_size": 5, "power": 2.0}),
+    ("exp-mean", {"kernel_size": 1, "sharpness": 0.5}),
 ]
 each_variant = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 each_head = pytest.mark.parametrize("name", HEADS)
@@ -134,7 +137,7 @@ def test_half_precision_networks_get_half_precision_features(
 ) -> None:
     head, x = head_and_map(name, Cyclic(4), **options)
     half, values = head.to(dtype), x.abs().to(dtype)
-    any_size = name in ("max", "avg", "local-ws", "mlp", "sf-ii")
+    any_size = name in ("max", "avg", "local-ws", "mlp", "sf-ii", "power-mean", "exp-mean")
     for some in (values, values[..., :5]) if any_size else (values,):
         out = half(some)
         assert out.dtype == dtype
@@ -164,14 +167,14 @@ def test_attention_drops_weights_in_training_only() -> None:
     assert torch.equal(head.eval()(x), head(x))
 
 
-@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii"])
+@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii", "power-mean", "exp-mean"])
 def test_maps_smaller_than_the_kernel_are_refused(name: str) -> None:
     head, x = head_and_map(name, Cyclic(4), kernel_size=5)
     with pytest.raises(ShapeError, match=r"expected a map of at least 5 x 5, .*, got 4 x 6"):
         head(x[..., :4, :])
 
 
-@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii"])
+@pytest.mark.parametrize("name", ["local-ws", "mlp", "sf-ii", "power-mean", "exp-mean"])
 def test_other_sizes_are_taken_without_a_trace(name: str) -> None:
     """A head built for one size, traced at another, computes real numbers afterwards."""
     head, x = head_and_map(name, Cyclic(4))

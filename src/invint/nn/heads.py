@@ -25,6 +25,7 @@ from invint.nn.maps import (
     settled,
     upright,
 )
+from invint.nn.means import exp_mean_head, power_mean_head
 from invint.nn.monomials import MonomialIntegration
 from invint.ops.averages import (
     attention_average,
@@ -346,6 +347,8 @@ HEADS: dict[str, Callable[..., Head]] = {
     "mlp": MLPIntegration,
     "attention": SelfAttentionIntegration,
     "sf-ii": SteerableIntegration,
+    "power-mean": power_mean_head,
+    "exp-mean": exp_mean_head,
 }
 
 

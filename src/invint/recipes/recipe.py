@@ -196,7 +196,7 @@ class ModelChoice(Choices):
     depths: Annotated[int, Since("0.2")] = Field(default=1, ge=1, le=100)
     """Maps with a head each: the last one, and those before the last halvings."""
     group_pool: Annotated[str | None, Since("0.2")] = None
-    """What is done along the group before a head that takes plain maps, as `max` or `mean`."""
+    """What is done along the group before a head that takes plain maps, as `bispectrum`."""
     kernel_size: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=1000)
     """Side of the filters of a wide residual network; odd."""
     kernel_sizes: Annotated[Several[int] | None, Since("0.2")] = None

@@ -47,8 +47,7 @@ def seeds_to_see(
         chance: That the interval of Student's t leaves zero out.
         confidence: Of that interval.
     """
-    if difference <= 0:
-        raise ConfigError(f"--see {difference:g}: expected percentage points above 0, such as 0.3")
+    check_points("--see", difference)
     return _fewest(lambda n: power(difference, deviation, n, confidence=confidence) >= chance)
 
 
@@ -140,6 +139,12 @@ def difference_at_any_time(
     if centre.deviation is None or not math.isfinite(reach(centre.count, confidence=confidence)):
         return Difference(centre.mean, None, None, centre.count)
     return Difference(centre.mean, centre.mean - half, centre.mean + half, centre.count)
+
+
+def check_points(owner: str, points: float) -> None:
+    """Refuse a difference or width in percentage points that is not above zero."""
+    if not points > 0:
+        raise ConfigError(f"{owner} {points:g}: expected percentage points above 0, such as 0.3")
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:

@@ -318,9 +318,11 @@ def error_text(cell: Cell) -> str:
 
 def difference_text(cell: Cell) -> str:
     """Return the difference with its interval, and in a word what it shows."""
-    difference = cell.difference
-    if difference is None:
-        return ""
+    return "" if cell.difference is None else interval_text(cell.difference)
+
+
+def interval_text(difference: Difference) -> str:
+    """Return a difference with its interval, and in a word what it shows."""
     text = signed(difference.mean)
     if difference.low is not None and difference.high is not None:
         text += f" [{signed(difference.low)}, {signed(difference.high)}]"

@@ -71,8 +71,8 @@ def measure(network: str, way: str, batch: int, steps: int) -> dict[str, Any]:
         "import_seconds": round(imported - began, 2),
         "first_step_seconds": round(times[1] - imported, 2),
         "step_milliseconds": round(1e3 * statistics.median(later), 3),
-        "found": counters["aot_autograd"]["autograd_cache_hit"],
-        "made": counters["aot_autograd"]["autograd_cache_miss"],
+        "found": counters["inductor"]["fxgraph_cache_hit"],
+        "made": counters["inductor"]["fxgraph_cache_miss"],
     }
 
 

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import batches
+import first_step
 import heads
 import layers
 import rounding
@@ -428,6 +429,11 @@ def main() -> None:
         "missing": missing(),
     }
     tables |= learning_curves()
+    tables |= {
+        name: first_step.table(rows_of(name))
+        for name in ("first-step-cpu", "first-step-cuda")
+        if (ROOT / f"results/{name}.json").exists()
+    }
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():
         print(name, publish(name, text))

@@ -279,6 +279,10 @@ def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
         ),
         (["digits", "--width", "1", "--minutes", "1"], "--width is of one comparison at one size:"),
         (["digits", "--compare", "cnn"], "--compare cnn: expected two recipes of the study, as "),
+        (
+            ["digits", "--compare", "cnn,pooling"],
+            "--compare cnn,pooling: goes with --see or --width",
+        ),
         (["digits", "--see", "0"], "--see 0: expected percentage points above 0, such as 0.3"),
         (["digits", "--data", "digis"], "no data set 'digis'; did you mean 'digits'?"),
     ],

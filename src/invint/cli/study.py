@@ -154,6 +154,8 @@ def study(  # noqa: PLR0913
         runs=runs, data_dir=data_dir, execution=execution, known=known_runs(output.known)
     )
     goal = chosen_goal(cells, compare, width, max_seeds, minutes)
+    if compare is not None and see is None and goal is None:
+        raise ConfigError(f"--compare {compare}: goes with --see or --width")
     if see is not None or goal is not None:
         show_seeds(cells, at_hand(cells, workspace, output), see, compare, goal)
     if dry_run:

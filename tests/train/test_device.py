@@ -93,7 +93,10 @@ def test_a_folder_for_code_that_cannot_be_written_is_named(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.unchecked
-def test_what_was_compiled_is_found_again_where_the_folder_was_carried(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_what_was_compiled_is_found_again_where_the_folder_was_carried(
+    tmp_path: Path, device: str
+) -> None:
     from torch._dynamo.utils import counters
     from torch._inductor.utils import clear_caches
 
@@ -101,9 +104,10 @@ def test_what_was_compiled_is_found_again_where_the_folder_was_carried(tmp_path:
         torch._dynamo.reset()
         clear_caches()  # of this process, as another one would start
         counters.clear()
-        with Execution(device="cpu", compile=True, cache=folder).decided().applied():
+        with Execution(device=device, compile=True, cache=folder).decided().applied():
             compiled = torch.compile(lambda x: (x.sin() * 2).sum())
-            torch.testing.assert_close(compiled(torch.ones(8)), 16 * torch.ones(()).sin())
+            found = compiled(torch.ones(8, device=device))
+        torch.testing.assert_close(found, 16 * torch.ones((), device=device).sin())
         return counters["aot_autograd"]["autograd_cache_hit"] + sum(
             count for name, count in counters["inductor"].items() if name == "fxgraph_cache_hit"
         )

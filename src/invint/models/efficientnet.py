@@ -22,7 +22,7 @@ from invint.groups import Cyclic, Group
 from invint.models.networks import Network, halved, linear
 from invint.models.weights import read_state
 from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
-from invint.nn.layers import Kind, after_group
+from invint.nn.layers import GroupPool, Kind
 
 NAME = "efficientnet-lite0"
 CHANNELS = 1280  # of the last map
@@ -214,10 +214,10 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         layers += [GroupConv2d(before, width, 1, group), GroupBatchNorm(width), nn.ReLU()]
     channels = [CHANNELS, *widths][-1]
     integration = make_head(head, channels=channels, size=size, group=group, **options)
-    pooled = after_group(integration, group_pool)
+    layers += [] if integration.takes_group else [GroupPool(group_pool)]
     return Network(
         OrbitFeatures(lite0_features(), group),
-        nn.Sequential(*layers, pooled) if layers else pooled,
+        nn.Sequential(*layers, integration),
         _classifier(integration.out_features, num_classes, dropout, norm_features),
     )
 

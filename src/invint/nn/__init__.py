@@ -15,6 +15,7 @@ from invint.nn.layers import GlobalPool, GroupBatchNorm, GroupDropout, GroupPool
 from invint.nn.maps import Head
 from invint.nn.means import GeneralisedMean
 from invint.nn.monomials import MonomialIntegration, Monomials
+from invint.nn.orbit import Orbit, OrbitFeatures
 
 __all__ = [
     "HEADS",
@@ -32,6 +33,8 @@ __all__ = [
     "MLPIntegration",
     "MonomialIntegration",
     "Monomials",
+    "Orbit",
+    "OrbitFeatures",
     "SelfAttentionIntegration",
     "SpatialPool",
     "SteerableIntegration",

@@ -28,9 +28,10 @@ from invint.figures.style import (
     styled,
     tie,
 )
-from invint.study.records import Bin, RunRecord
+from invint.study.records import RunRecord
 from invint.study.statistics import BETTER, WORSE, Difference
 from invint.study.tables import Row, Table, signed
+from invint.train.evaluate import Bin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -62,6 +62,7 @@ class RunRecord:
         seconds: Of training.
         test_images: Number of test images.
         train_images: Number of images trained on.
+        held_out: Number of training images held out for validation.
         version: Of invint.
         environment: What it ran on.
         curve: Lines of the log, one for each epoch logged.
@@ -93,6 +94,7 @@ class RunRecord:
     seconds: float
     test_images: int
     train_images: int
+    held_out: int = 0
     version: str
     environment: dict[str, Any] = field(default_factory=dict)
     curve: tuple[dict[str, Any], ...] = ()
@@ -180,6 +182,7 @@ def read_run(folder: Path) -> RunRecord:
             "choices": recipe["choices"],
             "size": subset["size"] or result["train_images"],
             "subset": subset["hash"],
+            "held_out": len(subset.get("validation", ())),
             "data": result["data"]["name"],
             "note": result["data"].get("note") or "",
             "fingerprint": result["data"]["fingerprint"],

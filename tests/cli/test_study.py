@@ -107,7 +107,7 @@ def test_failed_runs_are_named_at_the_end_while_others_finish(invoke: Invoke) ->
 def test_a_page_is_written_where_asked(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("invint.report.page.IMAGES", 6)
+    monkeypatch.setattr("invint.report.measure.IMAGES", 6)
     page = tmp_path / "page.html"
     arguments = ["--report", str(page), "--title", "Two steps"]
     result = invoke("digits", "--seeds", "1", "--sizes", "50", "--only", "cnn", *arguments)

@@ -10,7 +10,19 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from invint import ConfigError, Cyclic, Dihedral, Group, ShapeError
-from invint.nn import HEADS, GroupPool, make_head
+from invint.nn import (
+    HEADS,
+    GlobalPool,
+    GlobalWeightedSum,
+    GroupPool,
+    Head,
+    LocalWeightedSum,
+    MLPIntegration,
+    MonomialIntegration,
+    SelfAttentionIntegration,
+    SteerableIntegration,
+    make_head,
+)
 from invint.testing import assert_invariant
 
 GROUPS = [Cyclic(4), Cyclic(8), Cyclic(16), Dihedral(4)]
@@ -260,6 +272,44 @@ def test_says_which_axis_is_wrong(name: str) -> None:
         head(torch.zeros(3, 5, 5))
     with pytest.raises(ShapeError, match=r": expected a float tensor, got torch.uint8"):
         head(torch.zeros(1, 3, *axes, 5, 5, dtype=torch.uint8))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", ["global-ws", "local-ws", "mlp", "attention", "sf-ii"])
+def test_a_map_of_another_precision_than_the_weights_is_refused(name: str) -> None:
+    head = make_head(name, channels=3, size=5, group=Cyclic(4))
+    axes = (4,) if head.takes_group else ()
+    x = torch.rand(1, 3, *axes, 5, 5, dtype=torch.float64)
+    with pytest.raises(
+        ShapeError, match=r"\w: expected a map of float32, as the weights are, got fl"
+    ):
+        head(x)
+    with pytest.raises(
+        ShapeError, match=r"got float32; convert one, with x.to\(torch.float64\) or"
+    ):
+        head.double()(x.float())
+    assert head.float()(x.half()).dtype == torch.float16
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        MonomialIntegration,
+        GlobalWeightedSum,
+        LocalWeightedSum,
+        MLPIntegration,
+        SelfAttentionIntegration,
+        SteerableIntegration,
+    ],
+)
+def test_a_head_without_channels_is_refused(kind: type[Head]) -> None:
+    with pytest.raises(ConfigError, match=f"{kind.__name__}: channels must be at least 1, got 0"):
+        kind(0, 5, Cyclic(4))
+
+
+def test_a_pool_without_channels_is_refused() -> None:
+    with pytest.raises(ConfigError, match="GlobalPool: channels must be at least 1, got -1"):
+        GlobalPool(-1)
 
 
 @pytest.mark.parametrize("name", ["monomials", "global-ws", "attention"])

@@ -56,6 +56,25 @@ def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:
     return height, width
 
 
+def check_channels(channels: int, owner: str) -> None:
+    """Raise `ConfigError` unless there is a channel."""
+    if channels < 1:
+        raise ConfigError(f"{owner}: channels must be at least 1, got {channels}")
+
+
+def check_precision(x: Tensor, weight: Tensor, owner: str) -> None:
+    """Raise `ShapeError` if a map is of another precision than weights; half precision is raised.
+
+    Sums in two precisions at once would have the lower of the two without saying so.
+    """
+    if full_precision(x).dtype != full_precision(weight).dtype:
+        found, own = (str(each.dtype).removeprefix("torch.") for each in (x, weight))
+        raise ShapeError(
+            f"{owner}: expected a map of {own}, as the weights are, got {found}; convert one, "
+            f"with x.to(torch.{own}) or head.to(torch.{found})"
+        )
+
+
 def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
     """Raise `ConfigError` unless an odd kernel fits into the map."""
     if kernel_size < 1 or kernel_size % 2 == 0:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size, full_precision, settled
+from invint.nn.maps import Head, as_built, as_size, check_channels, full_precision, settled
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
 from invint.ops.tensors import autocast_device, own_copy
 
@@ -171,6 +171,7 @@ class MonomialIntegration(Head):
     ) -> None:
         super().__init__()
         owner = "MonomialIntegration"
+        check_channels(channels, owner)
         self.size = as_size(size, owner)
         self.channels, self.group, self.floor = channels, group, floor
         self.scale_free = scale_free

@@ -13,12 +13,12 @@ from torch import Tensor
 from invint.audit import Audit
 from invint.errors import ConfigError, InvintError, RunError
 from invint.files import write_atomically
+from invint.train.evaluate import Bin, calibration_bins, calibration_error
 from invint.train.store import RunStore
 from invint.version import COMPARABLE
 
 FORMAT = 1
 POINTS = 60  # of a learning curve that are kept in a record
-BINS = 15  # of confidence, for the calibration
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,6 @@ class ClassError:
     name: str
     images: int
     error: float
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Test images that were answered with similar confidence.
-
-    Attributes:
-        count: Number of images.
-        confidence: Their mean confidence; 0 of none.
-        accuracy: Fraction with the right answer; 0 of none.
-    """
-
-    count: int
-    confidence: float
-    accuracy: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +62,7 @@ class RunRecord:
         seconds: Of training.
         test_images: Number of test images.
         train_images: Number of images trained on.
+        held_out: Number of training images held out for validation.
         version: Of invint.
         environment: What it ran on.
         curve: Lines of the log, one for each epoch logged.
@@ -108,6 +94,7 @@ class RunRecord:
     seconds: float
     test_images: int
     train_images: int
+    held_out: int = 0
     version: str
     environment: dict[str, Any] = field(default_factory=dict)
     curve: tuple[dict[str, Any], ...] = ()
@@ -125,11 +112,7 @@ class RunRecord:
     @property
     def calibration_error(self) -> float | None:
         """Mean distance of confidence and accuracy, weighted by images."""
-        total = sum(each.count for each in self.calibration)
-        if not total:
-            return None
-        gaps = (each.count * abs(each.confidence - each.accuracy) for each in self.calibration)
-        return sum(gaps) / total
+        return calibration_error(self.calibration)
 
 
 RECORD = TypeAdapter(RunRecord)
@@ -181,18 +164,6 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], .
     return tuple(tuple(counts[start : start + classes]) for start in range(0, classes**2, classes))
 
 
-def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tuple[Bin, ...]:
-    """Sort test images by confidence, the probability of the answer, into equal intervals."""
-    confidence, found = logits.double().softmax(dim=1).max(dim=1)
-    confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
-    right = (found == labels).double()
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    counts = torch.bincount(place, minlength=bins)
-    sums = (torch.bincount(place, weights, minlength=bins) for weights in (confidence, right))
-    means = [(total / counts.clamp(min=1)).tolist() for total in sums]
-    return tuple(Bin(*values) for values in zip(counts.tolist(), *means, strict=True))
-
-
 def read_run(folder: Path) -> RunRecord:
     """Read the folder of a complete run.
 
@@ -215,6 +186,7 @@ def read_run(folder: Path) -> RunRecord:
             "choices": recipe["choices"],
             "size": subset["size"] or result["train_images"],
             "subset": subset["hash"],
+            "held_out": len(subset.get("validation", ())),
             "data": result["data"]["name"],
             "note": result["data"].get("note") or "",
             "fingerprint": result["data"]["fingerprint"],

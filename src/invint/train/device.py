@@ -73,15 +73,18 @@ class Execution:
             synchronized=bool(self.synchronized),
         )
 
+    def other_than(self, begun: dict[str, Any]) -> dict[str, Any]:
+        """Return what is asked for and contradicts what a run began with."""
+        asked = {key: getattr(self, key) for key in FIXED}
+        return {key: each for key, each in asked.items() if each not in (None, begun.get(key))}
+
     def as_begun(self, begun: dict[str, Any], owner: Path) -> "Execution":
         """Take what a run began with, and refuse what contradicts it."""
-        for key in FIXED:
-            wanted, recorded = getattr(self, key), begun.get(key)
-            if wanted not in (None, recorded):
-                raise ConfigError(
-                    f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
-                    "to resume, or choose another --runs folder"
-                )
+        for key, wanted in self.other_than(begun).items():
+            raise ConfigError(
+                f"{owner}: the run began with {key} {begun.get(key)}, got {wanted}; leave it out "
+                "to resume, or choose another --runs folder"
+            )
         return replace(self, **{key: begun.get(key) for key in FIXED}).decided()
 
     @property

@@ -280,6 +280,8 @@ def draw_curve(name: str, source: str, runs: list[RunRecord], heads: tuple[str, 
     chosen = [run for run in runs if run.recipe.partition("/")[2] in wanted]
     table = make_table(chosen)
     drawing = error_drawing(table, series_of([row.recipe for row in table.rows]))
+    if drawing is None:
+        raise SystemExit(f"{source}: no curve in these records")
     save_figure(drawing.figure, ROOT / "docs" / f"{name}.svg")
     seeds = len({run.seed for run in chosen})
     return (

@@ -306,10 +306,11 @@ def _has_triton() -> bool:
 
 def _plain_average(x: Tensor, powers: Tensor, taps: Taps, floor: float) -> Tensor:
     """Average column block by column block."""
-    columns, averages = _columns(x, powers), []
-    terms = _Terms(columns, powers, floor, taps, x.shape[-2] * x.shape[-1])
-    for block in _blocks(columns, powers, terms.count):
-        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+    rows, averages = _rows(x), []
+    terms = _Terms(rows, powers, floor, taps, x.shape[-2] * x.shape[-1])
+    for block in _blocks(rows, powers, terms.count):
+        columns = _columns(rows[block], powers)
+        samples = _weighted_rows(columns, taps.pixels, taps.shares).add_(floor)
         averages.append(terms(samples.log_()).sum(dim=2).sum(dim=0) / terms.count)
     return rearrange(torch.cat(averages, dim=1), "m (b c) -> b c m", c=x.shape[1])
 
@@ -318,25 +319,29 @@ def _plain_gradients(
     gradient: Tensor, x: Tensor, powers: Tensor, taps: Taps, floor: float
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the map and of the powers."""
-    columns = _columns(x, powers)
-    terms = _Terms(columns, powers, floor, taps, x.shape[-2] * x.shape[-1])
+    rows = _rows(x)
+    terms = _Terms(rows, powers, floor, taps, x.shape[-2] * x.shape[-1])
     upstream = rearrange(gradient / terms.count, "b c m -> m (b c)")
-    to_columns, to_powers = [], torch.zeros_like(powers)
-    for block in _blocks(columns, powers, terms.count):
-        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+    to_rows, to_powers = torch.empty_like(rows), torch.zeros_like(powers)
+    for block in _blocks(rows, powers, terms.count):
+        columns = _columns(rows[block], powers)
+        samples = _weighted_rows(columns, taps.pixels, taps.shares).add_(floor)
         logs = samples.log()
         weighted = terms(logs).mul_(upstream[:, None, block])
         weighted = rearrange(weighted, "r m p k -> r m (p k)")
         to_powers += (weighted @ terms.by_move(logs).mT).sum(dim=0)
         slopes = rearrange(powers.mT @ weighted, "r d (p k) -> (r d p) k", k=logs.shape[1])
         slopes = _weighted_rows(slopes.div_(samples), taps.points, taps.point_shares)
-        to_columns.append(slopes.where(columns[:, block] > 0, 0.0))
-    to_x = rearrange(torch.cat(to_columns, dim=1), "p (b c) -> b c p", c=x.shape[1])
-    return to_x.reshape(x.shape).to(x.dtype), to_powers
+        to_rows[block] = slopes.where(columns > 0, 0.0).T
+    return to_rows.view(x.shape), to_powers
 
 
-def _columns(x: Tensor, like: Tensor) -> Tensor:
-    return rearrange(x, "b c ... -> (...) (b c)").to(like.dtype).relu()
+def _rows(x: Tensor) -> Float[Tensor, "k p"]:
+    return rearrange(x, "b c ... -> (b c) (...)").contiguous()
+
+
+def _columns(rows: Float[Tensor, "k p"], like: Tensor) -> Float[Tensor, "p k"]:
+    return rows.T.to(like.dtype).relu().contiguous()
 
 
 def _powers(
@@ -355,16 +360,14 @@ class _Terms:
     not, and what one core has in its cache another one needs.
     """
 
-    def __init__(
-        self, columns: Tensor, powers: Tensor, floor: float, taps: Taps, pixels: int
-    ) -> None:
+    def __init__(self, rows: Tensor, powers: Tensor, floor: float, taps: Taps, pixels: int) -> None:
         self.powers, self.pixels = powers, pixels
         self.count = len(taps.pixels) // powers.shape[1]
         self.room = powers.new_empty(0)
         largest = math.log(torch.finfo(powers.dtype).max)
         self.bound: float | None = min(0.85 * largest, largest - math.log(self.count) - 1)
-        if _on_cpu(columns):  # on a GPU looking would mean waiting for it
-            least, most = math.log(floor), math.log(columns.max().item() + floor)
+        if _on_cpu(rows):  # on a GPU looking would mean waiting for it
+            least, most = math.log(floor), math.log(max(rows.max().item(), 0.0) + floor)
             reached = torch.maximum(least * powers, most * powers).sum(dim=1).max().item()
             self.bound = None if reached < self.bound else self.bound
 
@@ -397,15 +400,15 @@ def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
     return embedding_bag(index, x.contiguous(), per_sample_weights=share, mode="sum")
 
 
-def _blocks(columns: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
+def _blocks(rows: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
     """Cut the columns into blocks whose temporaries fit a cache, or a part of a GPU's memory."""
     if torch.compiler.is_compiling():
         return iter([slice(None)])
-    budget = 2**21 if _on_cpu(columns) else 2**27
+    budget = 2**21 if _on_cpu(rows) else 2**27
     monomials, offsets = powers.shape
     held = count * (monomials + 3 * offsets)  # terms; samples, logarithms, slopes
     width = max(16, budget // held // 16 * 16)
-    return (slice(start, start + width) for start in range(0, columns.shape[1], width))
+    return (slice(start, start + width) for start in range(0, len(rows), width))
 
 
 def _on_cpu(x: Tensor) -> bool:

@@ -6,7 +6,21 @@ import math
 import pytest
 import torch
 from einops import rearrange
-from patterns import CHANNELS, HOOK, PAIRS, SIDE, VARIANTS, Pair, difference, random_head, stack
+from patterns import (
+    CHANNELS,
+    HOOK,
+    ON_GROUP,
+    PAIRS,
+    SIDE,
+    VARIANTS,
+    Pair,
+    crosses,
+    crossing,
+    difference,
+    edges,
+    random_head,
+    stack,
+)
 from torch import Tensor
 
 from invint import Cyclic, Dihedral, Group
@@ -294,3 +308,21 @@ def test_two_factors_see_mirror_images_unless_their_directions_are_mirrored_too(
 def test_a_perceptron_is_proportional_to_its_input() -> None:
     head, x = MLPIntegration(3, 7, Cyclic(8)), torch.randn(2, 3, 7, 7)
     assert_equal(head(2 * x), 2 * head(x))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+def test_two_images_have_one_map_after_group_pooling(group: Group) -> None:
+    first, second = crosses()
+    for moved in (first, first.rot90(1, (2, 3)), first.rot90(2, (2, 3)), first.flip(2)):
+        assert not torch.equal(moved, second)
+    before = [edges(image, group, seed=0) for image in (first, second)]
+    assert_apart(*before)
+    assert_equal(before[0].amax(2), before[1].amax(2))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+@pytest.mark.parametrize("name", [*VARIANTS, *ON_GROUP])
+def test_joint_heads_alone_see_a_cross_that_is_turned(name: str, group: Group) -> None:
+    variant = (VARIANTS | ON_GROUP)[name]
+    found = difference(random_head(variant, group, seed=0), crossing(variant, group, seed=0))
+    assert found > APART if name.startswith("joint") else found < EQUAL

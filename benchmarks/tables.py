@@ -418,6 +418,7 @@ def main() -> None:
         "layers-cuda": layers.table(rows_of("layers-cuda")),
         "layers-cuda-bfloat16": layers.table(rows_of("layers-cuda-bfloat16")),
         "heads-cpu": heads.table(rows_of("heads-cpu")),
+        "heads-cpu-joint": heads.table(rows_of("heads-cpu-joint")),
         "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
         "steps-cuda": steps.table(steps_cuda()),

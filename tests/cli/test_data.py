@@ -101,6 +101,33 @@ def test_check_prints_the_scan_of_a_folder(tmp_path: Path, monkeypatch: pytest.M
     assert lines("show", f"folder:{root}", *options) == ["folder-pets.png"]
 
 
+def test_leaks_and_classes_are_left_out_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "pets"
+    write_pictures(root / "train")
+    for name in ("cat", "dog", "one, two", "rare"):
+        for split in ("train", "test"):
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            Image.new("L", (20, 30), 100 + ord(name[0])).save(root / split / name / "both.png")
+    (root / "train" / "one, two" / "more.png").touch()
+    options = ("--drop-leaks", "--min-per-class", "5", "--skip-class", "one, two")
+    for command in ("check", "show"):
+        printed = lines(command, f"folder:{root}", *options)
+        if command == "check":
+            assert [line.split() for line in printed if line.startswith(("cat", "dog"))] == [
+                ["cat", "10", "1"],
+                ["dog", "10", "1"],
+            ]
+            assert "leakage, left out (2)" in printed
+            assert "  train/cat/both.png (train) = test/cat/both.png (test)" in printed
+            assert "  class 'rare' is left out: 2 pictures, fewer than 5" in printed
+    unknown = run("check", f"folder:{root}", "--skip-class", "cats").exception
+    assert isinstance(unknown, ConfigError)
+    assert "no class 'cats'; did you mean 'cat'? there are 'cat', 'dog', " in str(unknown)
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_names_are_whole_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, columns: int

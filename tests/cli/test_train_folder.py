@@ -131,6 +131,28 @@ def test_what_comes_after_training_shows_how_far_it_is(
     assert len(printed.out.splitlines()) == 22
 
 
+def test_what_is_left_out_is_a_choice_of_the_run(
+    pictures: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study counts what is left, and a training is refused for the name as it was typed."""
+    name = "with, comma [and] brackets"
+    folder = Path(pictures.partition(":")[2])
+    (folder / "b").rename(folder / name)
+    write_noise(Path("sets/other"))
+    for each in ("a", "b"):
+        (Path("sets/other") / each).rename(folder / f"other {each}")
+    options = ("--skip-bad", "--skip-class", name, "--skip-class=other a", "--min-per-class=5")
+    study = ("study", "digits", "--data", pictures, "--only=cnn", "--seeds=1", "--dry-run")
+    assert run(monkeypatch, *study, *options, "--drop-leaks") == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "digits/cnn" in line]
+    assert row.split()[1] == "16"
+    train = ("train", "digits/cnn", "--data", pictures, *options, "--min-per-class=11")
+    assert run(monkeypatch, *train) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "expected at least two classes, found 0 large enough for --min-per-class" in line
+    assert not Path("runs").exists()
+
+
 def test_a_study_counts_the_images_of_a_folder_with_its_options(
     pictures: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

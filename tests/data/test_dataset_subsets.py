@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.data.dataset import holdout, index_hash, random_words, subset
+from invint.data.dataset import Split, check_class_sizes, holdout, index_hash, random_words, subset
 from invint.errors import ConfigError, DataError
 
 WORDS = [2828107829875270466, 17138637939000117138, 12123041896962090765]
@@ -202,3 +202,44 @@ def test_says_which_class_groups_leave_out() -> None:
     message = r"subset of 'x': the images chosen leave out class [01] \(50 images\); ask for"
     with pytest.raises(DataError, match=message):
         subset(labels, 10, 0, name="x", groups=groups)
+
+
+def test_a_fraction_that_leaves_too_few_images_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        holdout(labels_of([12, 12, 12]), 0.96, 0, name="x")
+    assert str(caught.value) == (
+        "split of 'x': a fraction of 0.96 leaves 1 of 36 images, which cannot show 3 classes; "
+        "ask for less"
+    )
+    assert len(holdout(labels_of([12, 12, 12]), 0.9, 0, name="x")[0]) == 4
+
+
+def test_says_the_name_of_the_class_where_it_is_known() -> None:
+    for labels, classes in (
+        (labels_of([30, 1]), ("many", "rare")),
+        (labels_of([1, 30]), ("rare", "")),
+    ):
+        line = r"split of 'x': the images kept leave out class 'rare' \(1 images\); ask for other"
+        with pytest.raises(DataError, match=line):
+            holdout(labels, 0.2, 0, name="x", class_names=classes)
+    groups = torch.arange(100) // 50
+    with pytest.raises(DataError, match=r"the images chosen leave out class '[ab]' \(50 images\)"):
+        subset(groups, 10, 0, name="x", groups=groups, class_names=("a", "b"))
+
+
+def test_classes_too_small_for_what_is_planned_are_named() -> None:
+    labels = torch.tensor([0] * 9 + [1] + [2] * 4)
+    split = Split(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels)
+    check_class_sizes(split[labels == 0], ("a",), 9, "9 folds")
+    with pytest.raises(DataError) as caught:
+        check_class_sizes(split, ("a", "rare", "c", "none"), 5, "5 folds")
+    assert str(caught.value) == (
+        "5 folds: expected at least 5 pictures of each class, too few are there of 'rare' (1), "
+        "'c' (4), 'none' (0); add some, or leave such classes out with --skip-class NAME or "
+        "--min-per-class 5"
+    )
+    grouped = Split(split.images, labels, torch.arange(len(labels)) // 3)
+    with pytest.raises(
+        DataError, match=r"at least 3 groups of each class.* 'rare' \(1\), 'c' \(2\)"
+    ):
+        check_class_sizes(grouped, ("a", "rare", "c"), 3, "3 folds")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from invint.data.dataset import Dataset, Split
-from invint.data.folder import load_folder
+from invint.data.folder import load_folder, scan
 from invint.errors import ConfigError, DataError
 
 Colour = tuple[int, int, int]
@@ -146,7 +146,188 @@ def test_copies_across_given_splits_are_noted(tmp_path: Path, load: Callable[...
     assert load(tmp_path / "set").note == ""
     shutil.copy(tmp_path / "set/train/a/1.png", tmp_path / "set/test/a/1.png")
     found = load(tmp_path / "set")
-    assert found.note == "pictures that lie in more than one split (leakage): 1"
+    assert found.note == (
+        "leakage: train/a/1.png (train) = test/a/1.png (test); "
+        "--drop-leaks leaves such pictures out"
+    )
+    assert len(found.train) == 6
+    clean = load(tmp_path / "set", drop_leaks=True)
+    assert clean.note == "pictures left out because they leak: 1"
+    assert numbers(clean.train) == [0, 2, 10, 11, 12]
+    assert numbers(clean.test) == [1, 50, 51, 52, 60, 61, 62]
+
+
+def test_leaks_are_dropped_from_every_split_but_the_last_that_has_them(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    """0 is in all splits, 1 in training and validation, 2 in validation and test."""
+    for split, grey in (("train", (0, 1, 3)), ("val", (0, 1, 2, 4)), ("test", (0, 2, 5))):
+        for number in grey:
+            write_picture(tmp_path / "set" / split / "a" / f"{number}.png", number)
+        write_class(tmp_path / "set" / split / "b", 2, 50 + 10 * len(split))
+    found = load(tmp_path / "set", drop_leaks=True)
+    sides = (found.train, found.validation, found.test)
+    assert [[n for n in numbers(side) if n < 50] for side in sides] == [[3], [1, 4], [0, 2, 5]]
+    assert found.note == "pictures left out because they leak: 4"
+
+
+def test_a_group_on_both_sides_is_a_leak_of_which_training_loses_its_part(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    root = tmp_path / "set"
+    write_class(root, 8)
+    groups = ["g1", "g2", "g\n3", "g4", "g1", "g5", "g\n3", "g6"]
+    rows = [
+        f'{n}.png,{n // 2 % 2},{"train" if n < 4 else "test"},"{group}"'
+        for n, group in enumerate(groups)
+    ]
+    write_table(root, ["path,label,split,group", *rows])
+    found = load(root)
+    assert numbers(found.train) == [0, 1, 2, 3]
+    assert found.note == (
+        "leakage: 0.png (train) and 4.png (test) are both of group 'g1' and 1 more; "
+        "--drop-leaks leaves such pictures out"
+    )
+    report = scan(root, cache=tmp_path / "cache").report()
+    assert "2.png (train) and 6.png (test) are both of group 'g\\n3'" in report
+    clean = load(root, drop_leaks=True)
+    assert numbers(clean.train) == [1, 3]
+    assert numbers(clean.test) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("kind", "options"), [("bmp", {}), ("tif", {"compression": "tiff_lzw"})])
+def test_the_same_pixels_in_another_file_are_a_leak(
+    tmp_path: Path, load: Callable[..., Dataset], kind: str, options: dict[str, str]
+) -> None:
+    """Three pictures become one grey square of 2 x 2 pixels; two of them are one picture."""
+    for split, first in (("train", 0), ("test", 50)):
+        write_class(tmp_path / "set" / split / "a", 3, first)
+        write_class(tmp_path / "set" / split / "b", 3, first + 10)
+    with Image.open(tmp_path / "set/train/a/1.png") as image:
+        image.save(tmp_path / "set" / "test" / "a" / f"x.{kind}", **options)
+    write_picture(tmp_path / "set/test/a/larger.png", 1, (24, 24))
+    copy = f"train/a/1.png (train) = test/a/x.{kind} (test)"
+    for side in (2, 12):  # what was found out at one side holds for the other
+        found = load(tmp_path / "set", side=side)
+        assert found.note == f"leakage: {copy}; --drop-leaks leaves such pictures out"
+    assert len(list((tmp_path / "cache").glob("images-*"))) == 2
+    assert numbers(load(tmp_path / "set", drop_leaks=True).train) == [0, 2, 10, 11, 12]
+
+
+def test_the_same_pixels_in_other_files_stay_on_one_side_where_leaks_are_dropped(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate("ab"):
+        write_class(tmp_path / "set" / name, 10, 20 * first)
+        for path in list((tmp_path / "set" / name).iterdir()):
+            with Image.open(path) as image:
+                image.save(path.with_suffix(".bmp"))
+    found = load(tmp_path / "set")
+    assert set(numbers(found.train)) & set(numbers(found.test))
+    assert found.note.startswith("leakage: a/")
+    clean = load(tmp_path / "set", drop_leaks=True)
+    assert not set(numbers(clean.train)) & set(numbers(clean.test))
+    assert len(clean.train) + len(clean.test) == 40
+    assert clean.note == ""
+
+
+def test_a_picture_in_two_classes_stops_with_both_names_or_is_left_out_of_both(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate(("a", "b")):
+        write_class(tmp_path / "set" / name, 6, 20 * first)
+    shutil.copy(tmp_path / "set/a/1.png", tmp_path / "set/b/x.png")
+    with Image.open(tmp_path / "set/b/22.png") as image:
+        image.save(tmp_path / "set/a/[red]y.bmp")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set")
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: 4 bad file(s): "
+        "a/1.png: is of class 'a' and, as b/x.png, of class 'b': a picture can have one class; "
+        "a/[red]y.bmp: is of class 'a' and, as b/22.png, of class 'b': a picture can have one "
+        "class; b/22.png: is of class 'b' and, as a/[red]y.bmp, of class 'a': a picture can have "
+        "one class; b/x.png: is of class 'b' and, as a/1.png, of class 'a': a picture can have one "
+        f"class. `invint data check folder:{tmp_path / 'set'}` lists them; correct them, or leave "
+        "them out with --skip-bad"
+    )
+    found = load(tmp_path / "set", skip_bad=True)
+    assert sorted(numbers(found.train) + numbers(found.test)) == [
+        *(0, 2, 3, 4, 5),
+        *(20, 21, 23, 24, 25),
+    ]
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.999, 0), (0.96, 1)])
+def test_a_test_share_that_leaves_too_little_is_named(
+    tmp_path: Path, load: Callable[..., Dataset], share: float, left: int
+) -> None:
+    write_class(tmp_path / "set" / "a", 12)
+    write_class(tmp_path / "set" / "b", 12, first=50)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set", test_share=share)
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: a test share of {share} leaves {left} of 24 pictures to train on, "
+        "too few for 2 classes; ask for a smaller --test-share"
+    )
+    assert len(load(tmp_path / "set", test_share=0.9).train) == 2
+
+
+def test_what_the_dropping_of_leaks_takes_from_a_class_is_told(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for split in ("train", "test"):
+        write_class(tmp_path / "set" / split / "a", 3, first=9 if split == "test" else 0)
+        write_class(tmp_path / "set" / split / "b", 2, first=20)
+    line = "class 'b' has no picture to train on; --drop-leaks left out 2 pictures; add pictures"
+    with pytest.raises(DataError, match=line):
+        load(tmp_path / "set", drop_leaks=True)
+
+
+def test_small_classes_are_left_out_and_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
+    for first, (name, count) in enumerate((("a", 9), ("b", 2), ("c", 7), ("d", 0))):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        write_class(tmp_path / "set" / name, count, 20 * first)
+    found = load(tmp_path / "set", min_per_class=3)
+    assert found.class_names == ("a", "c")
+    for part in (found.train, found.test):
+        assert [number // 40 for number in numbers(part)] == part.labels.tolist()
+    assert sorted(numbers(found.train) + numbers(found.test)) == [*range(9), *range(40, 47)]
+    assert found.note == (
+        "class 'b' is left out: 2 pictures, fewer than 3; "
+        "class 'd' is left out: 0 pictures, fewer than 3"
+    )
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "set", min_per_class=8)
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: expected at least two classes, found 1 large enough for "
+        "--min-per-class (class 'b' is left out: 2 pictures, fewer than 8; class 'c' is left out: "
+        "7 pictures, fewer than 8; class 'd' is left out: 0 pictures, fewer than 8); lower it, or "
+        "add pictures"
+    )
+    with pytest.raises(DataError, match="found 0 large enough"):
+        load(tmp_path / "set", min_per_class=10)
+
+
+def test_a_class_is_left_out_by_name_with_its_bad_files(
+    tmp_path: Path, load: Callable[..., Dataset]
+) -> None:
+    for first, name in enumerate(("a", "b", "c")):
+        write_class(tmp_path / "set" / name, 5, 20 * first)
+    (tmp_path / "set" / "b" / "empty.png").touch()
+    (tmp_path / "set" / "b" / "moving.gif").touch()
+    found = load(tmp_path / "set", skip_class=["b"])
+    assert found.class_names == ("a", "c")
+    assert sorted(numbers(found.train) + numbers(found.test)) == [*range(5), *range(40, 45)]
+    assert found.note == "class 'b' is left out, as asked for"
+    with pytest.raises(DataError, match=r"2 bad file\(s\): b/empty.png: is empty"):
+        load(tmp_path / "set")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "set", skip_class=["a", "bb"])
+    assert str(caught.value) == (
+        f"{tmp_path / 'set'}: skip_class: no class 'bb'; did you mean 'b'? there are 'a', 'b', 'c'"
+    )
+    with pytest.raises(DataError, match="expected at least two classes, found only 'c'"):
+        load(tmp_path / "set", skip_class=["a", "b"])
 
 
 def test_bad_files_stop_with_the_first_of_them_or_are_left_out(
@@ -213,7 +394,9 @@ def test_sixteen_bits_are_kept(tmp_path: Path, load: Callable[..., Dataset]) -> 
 def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     write_class(tmp_path / "set" / "many", 10)
     write_class(tmp_path / "set" / "one", 1, first=100)
-    line = r"class 'one' has too few pictures or groups to hold any out \(1\); add pictures or"
+    line = (
+        r"class 'one' has too few pictures or groups to hold any out \(1\); add pictures, or leave"
+    )
     with pytest.raises(DataError, match=line):
         load(tmp_path / "set")
 
@@ -221,7 +404,9 @@ def test_a_class_with_one_picture_is_named(tmp_path: Path, load: Callable[..., D
 def test_a_class_without_pictures_is_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     write_class(tmp_path / "set" / "many", 10)
     (tmp_path / "set" / "none").mkdir()
-    with pytest.raises(DataError, match="class 'none' has no picture to train on; add pictures or"):
+    with pytest.raises(
+        DataError, match="class 'none' has no picture to train on; add pictures, or"
+    ):
         load(tmp_path / "set")
 
 
@@ -269,7 +454,7 @@ def test_hidden_files_are_passed_over(tmp_path: Path, load: Callable[..., Datase
         ("/etc/passwd", "leaves the folder; paths must be relative"),
         ("out/secret.png", "leaves the folder through a link; put the files themselves there"),
         ("out.png", "is a link out of the folder; put the file itself there"),
-        ("none.png", "no such file or directory; check that it is there"),
+        ("none.png", r"is listed but not there \(paths are relative to the CSV file\)"),
         ("a", "is a folder or a link to one; links to folders are not followed"),
         ("", "is no path; correct the CSV file"),
     ],
@@ -293,6 +478,8 @@ def test_no_path_leaves_the_folder(
 def test_wrong_options_are_named(tmp_path: Path, load: Callable[..., Dataset]) -> None:
     with pytest.raises(ConfigError, match=r"folder: expected a test share .* got 1.5"):
         load(tmp_path, test_share=1.5)
+    with pytest.raises(ConfigError, match="folder: expected min_per_class of 0 or more, got -1"):
+        load(tmp_path, min_per_class=-1)
     with pytest.raises(
         ConfigError, match="pictures: expected an even side from 2 to 8,192, got 33"
     ):

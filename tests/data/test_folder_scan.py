@@ -12,7 +12,17 @@ from PIL import Image
 from invint.data.cache import Shape
 from invint.data.folder import Scan, refuse, scan
 from invint.data.listing import BadFile
+from invint.data.splits import Leak
 from invint.errors import DataError
+
+BAD = [
+    "train/cat/1.png: is of class 'cat' and, as train/dog/wrong.png, of class 'dog': a picture can "
+    "have one class; remove one of them",
+    "train/cat/empty.png: is empty; copy it again",
+    "train/dog/wrong.png: is of class 'dog' and, as train/cat/1.png, of class 'cat': a picture can "
+    "have one class; remove one of them",
+]
+LEAK = "train/cat/2.png (train) = test/cat/leak.png (test)"
 
 
 def write_class(folder: Path, count: int, first: int = 0, size: tuple[int, int] = (20, 20)) -> None:
@@ -46,30 +56,29 @@ def found(messy: Path, tmp_path: Path) -> Scan:
 
 def test_classes_and_counts(found: Scan) -> None:
     assert found.classes == ("cat", "dog")
-    assert found.counts == {"train": (13, 6), "validation": (2, 0), "test": (3, 0)}
-    assert found.images == 24
-    assert found.imbalance == 18 / 6
+    assert found.counts == {"train": (12, 5), "validation": (2, 0), "test": (3, 0)}
+    assert found.images == 22
+    assert found.imbalance == 17 / 5
     assert found.held_out is None
     assert found.layout == "train, validation and test folders with a folder for each class"
 
 
 def test_sizes_modes_and_what_they_become(found: Scan) -> None:
-    assert found.sizes == (((20, 20), 20), ((20, 16), 4))
-    assert found.modes == {"L": 23, "RGB": 1}
+    assert found.sizes == (((20, 20), 18), ((20, 16), 4))
+    assert found.modes == {"L": 21, "RGB": 1}
     assert found.shape == (20, 3, False)
 
 
 def test_copies_leaks_and_conflicts(found: Scan) -> None:
     again = ("train/cat/0.png", "train/cat/again.png")
-    wrong = ("train/cat/1.png", "train/dog/wrong.png")
     leak = ("test/cat/leak.png", "train/cat/2.png")
-    assert set(found.duplicates) == {again, wrong, leak}
-    assert found.leaks == (leak,)
-    assert found.conflicts == (wrong,)
+    pair = ("train/cat/2.png", "train", "test/cat/leak.png", "test", None)
+    assert set(found.duplicates) == {again, leak}
+    assert found.leaks == (pair,)
 
 
 def test_bad_and_other_files(found: Scan) -> None:
-    assert [str(bad) for bad in found.bad] == ["train/cat/empty.png: is empty; copy it again"]
+    assert [str(bad) for bad in found.bad] == BAD
     assert found.others == ("readme.md", "train/cat/notes.txt")
 
 
@@ -78,35 +87,32 @@ def test_the_report_tells_everything(found: Scan, messy: Path) -> None:
         found.report()
         == f"""\
 folder    {messy}: train, validation and test folders with a folder for each class
-pictures  24 good, 1 bad
-classes   2, the largest 3.0 x the smallest
-sizes     20 x 20 (20), 20 x 16 (4)
-pixels    grey (23), colour (1)
+pictures  22 good, 3 bad
+classes   2, the largest 3.4 x the smallest
+sizes     20 x 20 (18), 20 x 16 (4)
+pixels    grey (21), colour (1)
 made into 20 x 20, colour, 8 bits
 test      as the folder says
 
 class       train  validation        test
-cat            13           2           3
-dog             6           0           0
+cat            12           2           3
+dog             5           0           0
 
-warnings (3)
+warnings (2)
   class 'dog' has no picture to test on
-  pictures that lie in more than one split (leakage): 1
-  pictures that lie in more than one class: 1
+  leakage: {LEAK}; --drop-leaks leaves such pictures out
 
-bad files (1)
-  train/cat/empty.png: is empty; copy it again
+bad files (3)
+  {BAD[0]}
+  {BAD[1]}
+  {BAD[2]}
 
-same picture in several splits (1)
-  test/cat/leak.png = train/cat/2.png
+leakage (1)
+  {LEAK}
 
-same picture in several classes (1)
-  train/cat/1.png = train/dog/wrong.png
-
-same picture several times (3)
+same picture several times (2)
   test/cat/leak.png = train/cat/2.png
   train/cat/0.png = train/cat/again.png
-  train/cat/1.png = train/dog/wrong.png
 
 other files, passed over (2)
   readme.md
@@ -175,9 +181,55 @@ PLAIN = Scan(
     others=(),
     duplicates=(),
     leaks=(),
-    conflicts=(),
     few=(),
 )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [
+        ([((400, 300), 5), ((30, 30), 4)], 400),
+        ([((299, 200), 5)], 300),
+        ([((4000, 3000), 9)], 512),
+        ([((10, 90), 2), ((200, 150), 2), ((30, 20), 2)], 90),
+        ([((1, 1), 2)], 2),
+        ([], 20),
+    ],
+)
+def test_the_natural_side_is_that_of_most_pictures_or_the_median(
+    sizes: list[tuple[tuple[int, int], int]], side: int
+) -> None:
+    assert replace(PLAIN, sizes=tuple(sizes)).natural_side == side
+
+
+def test_pictures_of_other_kinds_and_with_several_frames_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    write_class(root / "a", 4)
+    write_class(root / "b", 4, first=10)
+    one, two = Image.new("RGB", (20, 20), (200, 0, 0)), Image.new("RGB", (20, 20), (0, 200, 0))
+    one.save(root / "a" / "still.gif")
+    one.save(root / "a" / "still.webp")
+    for name in ("moving.gif", "moving.webp", "moving.png", "pages.tiff"):
+        one.save(root / "a" / name, save_all=True, append_images=[two])
+    for name in ("photo.heic", "photo.HEIF", "photo.avif", "phone.jpg"):
+        (root / "b" / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    (root / "b" / "film.mp4").write_bytes(b"\0\0\0\x18ftypisom")
+    found = scan(root, cache=tmp_path / "cache")
+    several = "holds several pictures (frames or pages); save each as its own file"
+    convert = "expected PNG, JPEG, BMP, TIFF or WebP: convert it"
+    assert [str(bad) for bad in found.bad] == [
+        f"a/moving.gif: .gif files are not read; {convert}",
+        f"a/moving.png: {several}",
+        f"a/moving.webp: {several}",
+        f"a/pages.tiff: {several}",
+        f"a/still.gif: .gif files are not read; {convert}",
+        f"b/phone.jpg: holds HEIF; {convert}",
+        f"b/photo.HEIF: .heif files are not read; {convert}",
+        f"b/photo.avif: .avif files are not read; {convert}",
+        f"b/photo.heic: .heic files are not read; {convert}",
+    ]
+    assert found.images == 9
+    assert found.others == ("b/film.mp4",)
 
 
 def test_long_lists_are_cut() -> None:
@@ -191,6 +243,21 @@ def test_names_cannot_write_to_the_terminal() -> None:
     bad = BadFile(os.fsdecode(b"a/\x1b[2J\n\xff.png"), "is empty; copy it again")
     lines = replace(PLAIN, bad=(bad,)).report().splitlines()
     assert r"  a/\x1b[2J\n\xff.png: is empty; copy it again" in lines
+
+
+@pytest.mark.parametrize("group", [None, "g\x1b[2J"])
+def test_leaks_cannot_write_to_the_terminal(group: str | None) -> None:
+    leak = Leak("a/\n[red].png", "train", os.fsdecode(b"b/\xff.png"), "test", group)
+    line = r"a/\n[red].png (train) = b/\xff.png (test)"
+    if group is not None:
+        line = line.replace("=", "and") + r" are both of group 'g\x1b[2J'"
+    assert str(leak) == line
+    found = replace(PLAIN, leaks=(leak, leak, leak))
+    note = f"leakage: {line} and 2 more; --drop-leaks leaves such pictures out"
+    assert found.note == note
+    assert f"  {note}" in found.report().splitlines()
+    assert f"  {line}" in found.report().splitlines()
+    assert replace(found, dropped=True).note == "pictures left out because they leak: 3"
 
 
 def test_classes_named_almost_alike_are_told() -> None:

@@ -40,16 +40,31 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         read_layout(tmp_path / "tables")
 
 
+def test_a_sign_in_a_label_is_no_list_of_labels(tmp_path: Path) -> None:
+    for name in "012":
+        (tmp_path / f"{name}.png").touch()
+    (tmp_path / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\n2.png,a/c\n")
+    assert read_layout(tmp_path).classes == ["a", "a/c", "b"]
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
         (["file,label", "a.png,1"], "expected the columns path, label and, if wanted, split and"),
         ([""], "in the first line, got nothing"),
         (["path,label", "0.png,"], "line 2: expected the name of a class, got ''"),
-        (["path,label", "0.png,a", "0.png,b"], "line 3: 0.png is listed twice; remove one"),
+        (["path,label", "0.png,a", "0.png,a"], "line 3: 0.png is listed twice; remove one"),
+        (
+            ["path,label", "0.png,a", ".//0.png,a"],
+            r"line 3: \.//0\.png is listed twice; remove one",
+        ),
         (
             ["path,label", "0.png,a", ".//0.png,b"],
-            r"line 3: \.//0\.png is listed twice; remove one",
+            r"line 3: \.//0\.png has the labels 'a' and 'b'; a picture can have one class: remove",
+        ),
+        (
+            ["path,label", "0.png,a", "1.png,b", "2.png,b; a"],
+            r"labels.csv: 2.png has the labels 'b' and 'a' \('b; a'\); a picture can have",
         ),
         (["path,label", "0.png,a, large"], "line 2: has more cells than the first line; put texts"),
         (
@@ -61,10 +76,6 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         (["path,label", '0.png,"a'], "is no CSV file in UTF-8"),
         (["path,label", "0.png,\xff"], "is no CSV file in UTF-8"),
         (["path,label", "0.png,a"], "expected at least two classes, found only 'a'"),
-        (
-            ["path,label,split,group", "0.png,a,train,p1", "1.png,b,test,p1"],
-            "group 'p1' is in train and in test; a group must lie on one side",
-        ),
     ],
 )
 def test_wrong_tables_are_named(tmp_path: Path, lines: list[str], line: str) -> None:

@@ -44,6 +44,17 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         load_dataset("imagenet")
 
 
+def test_numbers_and_shapes_are_known_without_the_files(tmp_path: Path) -> None:
+    known = {name: (entry.counts, entry.image_shape) for name, entry in DATASETS.items()}
+    assert known["rotmnist-regenerated"] == ((12_000, 50_000), (1, 28, 28))
+    assert known["stl10"] == ((5_000, 8_000), (3, 96, 96))
+    assert known["svhn-recropped"] == (None, (3, 32, 32))
+    assert known["folder"] == known["arrays"] == (None, None)
+    digits = load_dataset("digits")
+    assert known["digits"] == ((len(digits.train), len(digits.test)), digits.image_shape)
+    assert is_here(f"folder:{tmp_path}")
+
+
 @pytest.mark.parametrize("name", ["folder", "arrays", "folder:"])
 def test_own_data_needs_a_path(name: str) -> None:
     with pytest.raises(ConfigError, match=r"name the path after a colon, as (folder|arrays):PATH"):
@@ -55,6 +66,7 @@ def test_own_data_needs_a_path(name: str) -> None:
     [
         ("folder", {}),
         ("folder", {"skip_bad": True, "side": 32, "test_share": 0.3}),
+        ("folder", {"drop_leaks": True, "min_per_class": 3, "skip_class": ("a",)}),
         ("folder", {"progress": max}),
         ("arrays", {"test_share": 0.5}),
     ],
@@ -99,6 +111,9 @@ def test_progress_may_be_asked_of_sets_that_have_none() -> None:
     ("name", "options", "words"),
     [
         ("digits", {"side": 32}, "digits: side is for folder:PATH; leave it out"),
+        ("mnist", {"drop_leaks": True}, "mnist: drop_leaks is for folder:PATH and arrays:PATH;"),
+        ("digits", {"min_per_class": 2}, "digits: min_per_class is for folder:PATH; leave it out"),
+        ("digits", {"skip_class": ["a"]}, "digits: skip_class is for folder:PATH; leave it out"),
         ("mnist", {"skip_bad": True}, "mnist: skip_bad is for folder:PATH; leave it out"),
         ("arrays:a.npz", {"side": 32}, "arrays:a.npz: side is for folder:PATH; leave it out"),
         ("svhn", {"test_share": 0.1}, "svhn: test_share is for folder:PATH and arrays:PATH; leave"),

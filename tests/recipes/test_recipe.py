@@ -41,12 +41,16 @@ def test_ranges_are_given_in_words_and_numbers() -> None:
     assert {path for path in fields if path.startswith("head.")} <= set(new)
     assert [path for path in new if not path.startswith("head.")] == [
         "data.split_seed",
+        "data.drop_leaks",
+        "data.min_per_class",
+        "data.skip_class",
         "model.norm_features",
         "model.depths",
         "model.group_pool",
         "model.kernel_size",
         "model.kernel_sizes",
         "model.pool_after",
+        "model.pretrained",
         "train.warmup",
         "train.label_smoothing",
         "train.clip_norm",

@@ -86,6 +86,31 @@ def test_runs_are_found_below_folders_and_only_once(tmp_path: Path) -> None:
     assert notes == []
 
 
+def test_records_of_the_same_runs_are_merged_as_often_as_one_likes(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / "runs", seed=seed)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    everything = find_runs([tmp_path / "runs"])
+    write_records(everything[:2], first)
+    write_records(everything[1:], second)
+    both = find_runs([first, second])
+    assert both == find_runs([second, first, second]) == find_runs([first, second, first])
+    assert [run.seed for run in both] == [0, 1, 2]
+    assert [run.folder is None for run in find_runs([tmp_path / "runs", first])] == [False] * 3
+
+
+def test_records_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    here, there = write_run(tmp_path / "here", wrong=12), write_run(tmp_path / "there", wrong=18)
+    records = tmp_path / "there.json"
+    write_records(find_runs([there]), records)
+    with pytest.raises(ConfigError) as caught:
+        find_runs([tmp_path / "here", records])
+    assert str(caught.value) == (
+        "digits/pooling, 100 images, seed 0: two runs that should be the same differ, error is "
+        f"0.1 in {here} and 0.15 in {records}; leave one of them out"
+    )
+
+
 def test_unfinished_and_damaged_runs_are_left_out_with_a_line(tmp_path: Path) -> None:
     unfinished, damaged, strange, whole = (write_run(tmp_path, seed=seed) for seed in range(4))
     (unfinished / "result.json").unlink()

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from support.pictures import write_noise
 from support.written_runs import tiny_dataset
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, DataError
 from invint.export import ModelCard
-from invint.nn import MonomialIntegration, Monomials
+from invint.nn import GroupBispectrum, MonomialIntegration, Monomials
 from invint.recipes import changed, find_recipe
 from invint.recipes.recipe import DataChoice
 from invint.train.setup import RunData, make_card, map_size
@@ -31,6 +32,33 @@ def test_the_options_of_a_folder_are_choices_of_a_recipe(pictures: Path) -> None
     choice = DataChoice.of({"data": {**vars(recipe.data), "augment": ["rotate"]}})
     expected = DataChoice(name=f"folder:{pictures}", skip_bad=True, side=16, test_share=0.5)
     assert choice == expected
+
+
+def test_leaks_and_classes_are_left_out_of_a_run(pictures: Path) -> None:
+    test = write_noise(pictures.parent / "split" / "test")  # the same pictures
+    train = test.parent / "train"
+    pictures.rename(train)
+    (train / "a" / "0.png").write_bytes((train / "b" / "3.png").read_bytes())  # and this in two
+    for split in (train, test):
+        (split / "rare").mkdir()
+    for number, path in enumerate((train / "rare/0.png", train / "a/x.png", train / "b/x.png")):
+        Image.new("L", (24, 24), number).save(path)
+    Image.new("L", (24, 24), 9).save(test / "rare" / "1.png")
+    told = [f"data.name=folder:{test.parent}", "data.skip_bad=true", "data.validation=0.2"]
+    base = changed(find_recipe("digits/cnn"), told)
+    line = r"the images kept leave out class 'rare' \(1 images\); .* --skip-class NAME, --min-per"
+    with pytest.raises(DataError, match=line):
+        RunData.of(base, 0, None)
+    for option in ("data.min_per_class=3", 'data.skip_class=["rare"]'):
+        images = RunData.of(changed(base, [option, "data.validation=0"]), 0, None).dataset
+        assert images.class_names == ("a", "b")
+        assert "leakage: train/a/" in images.note
+    dropped = RunData.of(
+        changed(base, ["data.skip_class=rare", "data.drop_leaks=true", "data.validation=0"]),
+        0,
+        None,
+    )
+    assert dropped.dataset.train.images.amax((1, 2, 3)).tolist() == [1, 2]
 
 
 def test_runs_from_before_an_option_was_known_have_its_default() -> None:
@@ -67,6 +95,17 @@ def card_of(name: str, *assignments: str, **changes: Any) -> ModelCard:
             ["head.max_distance=4", "head.factors=2", "head.own_angles=true", "head.floor=0.2"],
             {"monomials": 20, "max_distance": 4, "factors": 2, "own_angles": True, "floor": 0.2},
         ),
+        (
+            "digits/monomials",
+            ["head.exponents=0.5,2", "head.scale_free=true"],
+            {"monomials": 20, "exponents": [0.5, 2.0], "scale_free": True},
+        ),
+        ("digits/pooling", ["model.head=power-mean", "head.power=20"], {"power": 20.0}),
+        (
+            "digits/pooling",
+            ["model.head=exp-mean", "head.sharpness=9", "head.kernel_size=1"],
+            {"sharpness": 9.0, "kernel_size": 1},
+        ),
     ],
 )
 def test_cards_carry_the_options_of_the_head(
@@ -101,6 +140,10 @@ def test_cards_carry_the_options_of_the_network() -> None:
     last, before = card.build().eval().forward_features(torch.zeros(1, 1, *card.image_size))
     assert (last.shape[-1] * 2, before.shape[-1]) == (card.image_size[0], card.image_size[0])
     assert "depths" not in card_of("digits/local-ws").options
+    card = card_of("digits/local-ws", "model.group_pool=bispectrum")
+    assert card.options["group_pool"] == "bispectrum"
+    built = card.build().modules()
+    assert [type(each) for each in built if isinstance(each, GroupBispectrum)] == [GroupBispectrum]
     with pytest.raises(ConfigError, match="cnn-small has no option 'depths'; it has num_classes"):
         card_of("digits/cnn", "model.depths=2").build()
     with pytest.raises(ConfigError, match="cnn-small has no option 'group_pool'; it has num_cla"):

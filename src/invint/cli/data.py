@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invint.cli.console import Counting, downloads, say, show_table
-from invint.cli.options import DataDir, Side, SkipBad, TestShare, own_choices
+from invint.cli.options import (
+    DataDir,
+    DropLeaks,
+    MinPerClass,
+    Side,
+    SkipBad,
+    SkipClass,
+    TestShare,
+    own_choices,
+)
 from invint.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,19 +80,29 @@ def fetch(context: typer.Context, name: Name, data_dir: DataDir = None) -> None:
 @data_app.command(
     epilog="Examples:\n  invint data check digits\n  invint data check folder:~/images --skip-bad"
 )
-def check(
+def check(  # noqa: PLR0913
     context: typer.Context,
     name: AnyName,
     data_dir: DataDir = None,
     skip_bad: SkipBad = False,
     side: Side = None,
     test_share: TestShare = None,
+    drop_leaks: DropLeaks = False,
+    min_per_class: MinPerClass = 0,
+    skip_class: SkipClass = None,
 ) -> None:
     """Read all of a data set: checksums, images per class, shape, fingerprint."""
     from invint.data.registry import check_files, load_dataset, own_path
 
     folder, kind = data_dir or context.obj, name.partition(":")[0]
-    options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    options = own_choices(
+        skip_bad=skip_bad,
+        side=side,
+        test_share=test_share,
+        drop_leaks=drop_leaks,
+        min_per_class=min_per_class,
+        skip_class=skip_class,
+    )
     published = {} if ":" in name else check_files(kind, folder)
     if kind == "folder" and (path := own_path(name, *options)):
         _show_scan(path, options)
@@ -148,6 +167,9 @@ def show(  # noqa: PLR0913
     skip_bad: SkipBad = False,
     side: Side = None,
     test_share: TestShare = None,
+    drop_leaks: DropLeaks = False,
+    min_per_class: MinPerClass = 0,
+    skip_class: SkipClass = None,
 ) -> None:
     """Write a contact sheet of training images with their labels."""
     from invint.data.registry import load_dataset
@@ -156,7 +178,14 @@ def show(  # noqa: PLR0913
 
     if out is not None:
         check_suffix(out)  # before the work, not after it
-    options = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
+    options = own_choices(
+        skip_bad=skip_bad,
+        side=side,
+        test_share=test_share,
+        drop_leaks=drop_leaks,
+        min_per_class=min_per_class,
+        skip_class=skip_class,
+    )
     with Counting() as progress:
         dataset = load_dataset(name, data_dir or context.obj, **options, progress=progress)
     steps = tuple(step.strip() for step in augment.split(",") if step.strip())

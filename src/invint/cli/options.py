@@ -72,6 +72,32 @@ TestShare = Annotated[
         help="Fraction of the images to test on, if they come without a test split.",
     ),
 ]
+DropLeaks = Annotated[
+    bool,
+    typer.Option(
+        "--drop-leaks",
+        rich_help_panel=OWN_IMAGES,
+        help="Leave training images out that the test split has too.",
+    ),
+]
+MinPerClass = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        show_default=False,
+        rich_help_panel=OWN_IMAGES,
+        help="Leave out classes of folder:PATH with fewer images.",
+    ),
+]
+SkipClass = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=OWN_IMAGES,
+        help="Leave out a class of folder:PATH; repeatable.",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -95,10 +121,25 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 
 
 def own_choices(
-    data: str | None, *, skip_bad: bool, side: int | None, test_share: float | None
+    data: str | None = None,
+    *,
+    skip_bad: bool,
+    side: int | None,
+    test_share: float | None,
+    drop_leaks: bool,
+    min_per_class: int,
+    skip_class: list[str] | None,
 ) -> dict[str, Any]:
     """Return the choices of data that were made with options."""
-    given = {"name": data, "skip_bad": skip_bad or None, "side": side, "test_share": test_share}
+    given = {
+        "name": data,
+        "skip_bad": skip_bad or None,
+        "side": side,
+        "test_share": test_share,
+        "drop_leaks": drop_leaks or None,
+        "min_per_class": min_per_class or None,
+        "skip_class": skip_class or None,
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -20,6 +20,8 @@ from invint.cli.options import (
     Data,
     DataDir,
     Device,
+    DropLeaks,
+    MinPerClass,
     Precision,
     RecipeName,
     Runs,
@@ -27,6 +29,7 @@ from invint.cli.options import (
     Side,
     Size,
     SkipBad,
+    SkipClass,
     Source,
     TestData,
     TestShare,
@@ -64,6 +67,9 @@ def train(  # noqa: PLR0913
     skip_bad: SkipBad = False,
     side: Side = None,
     test_share: TestShare = None,
+    drop_leaks: DropLeaks = False,
+    min_per_class: MinPerClass = 0,
+    skip_class: SkipClass = None,
     device: Device = None,
     precision: Precision = None,
     compile: Compile = None,
@@ -93,8 +99,17 @@ def train(  # noqa: PLR0913
     from invint.train import Execution, train_run
 
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
-    own = own_choices(None, skip_bad=skip_bad, side=side, test_share=test_share)
-    assignments = [f"data.{name}={value}" for name, value in own.items()] + (assignments or [])
+    own = own_choices(
+        skip_bad=skip_bad,
+        side=side,
+        test_share=test_share,
+        drop_leaks=drop_leaks,
+        min_per_class=min_per_class,
+        skip_class=skip_class,
+    )
+    assignments = [f"data.{name}={json.dumps(value)}" for name, value in own.items()] + (
+        assignments or []
+    )
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
     callback = callback_for(quiet=quiet, as_json=as_json, tensorboard=tensorboard)
     store = train_run(

@@ -1,9 +1,11 @@
 """A data set from arrays in an `.npz` file; nothing in it is ever unpickled."""
 
+import hashlib
 import math
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Split, holdout
+from invint.data.listing import SPLITS
 from invint.data.pictures import shown
+from invint.data.splits import Leak, find_leaks, leak_note
 from invint.errors import DataError
 
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together
 CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
 PREFIXES = {"train": ("train_",), "validation": ("validation_", "val_"), "test": ("test_",)}
+Place = tuple[str, int]  # split and index of an image
 KNOWN = {  # names of arrays that are read
     "class_names",
     *(
@@ -29,7 +34,12 @@ KNOWN = {  # names of arrays that are read
 
 
 def load_arrays(
-    path: Path, *, seed: int = 0, test_share: float = 0.2, max_bytes: int = MAX_BYTES
+    path: Path,
+    *,
+    seed: int = 0,
+    test_share: float = 0.2,
+    drop_leaks: bool = False,
+    max_bytes: int = MAX_BYTES,
 ) -> Dataset:
     """Read images and labels from an `.npz` file.
 
@@ -43,17 +53,21 @@ def load_arrays(
         path: The file.
         seed: Of the images held out for testing.
         test_share: Fraction of the images held out for testing.
+        drop_leaks: Leave images out of training that the test split has too, or whose group it has.
         max_bytes: Refuse files that unpack to more.
     """
     try:
         arrays = _arrays(path, max_bytes)
-        splits = _splits(arrays, seed, test_share)
+        parts = _parts(arrays, seed, test_share)
+        leaks = parts.find_leaks()
+        splits = parts.without(leaks) if drop_leaks else parts.splits
         names = _class_names(arrays, splits)
     except DataError as error:
         raise DataError(f"{shown(str(path))}: {error}") from error
-    return Dataset(
-        f"arrays:{path.stem}", splits["train"], splits["test"], names, splits.get("validation")
-    )
+    named = [parts.named(*place, *partner) for place, partner in leaks.items()]
+    note = leak_note(named, dropped=drop_leaks)
+    validation = splits.get("validation")
+    return Dataset(f"arrays:{path.stem}", splits["train"], splits["test"], names, validation, note)
 
 
 def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
@@ -107,11 +121,57 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"version {version}")
 
 
-def _splits(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> dict[str, Split]:
+class Parts(NamedTuple):
+    """What the arrays of a file are.
+
+    Attributes:
+        splits: By name.
+        rows: Of each image of a split, the index in its array.
+        groups: Names of the groups, by index.
+    """
+
+    splits: dict[str, Split]
+    rows: dict[str, list[int]]
+    groups: list[Any]
+
+    def find_leaks(self) -> dict[Place, Place]:
+        """Return the images that a later split has too, or that are of a group that it has."""
+
+        def tells(place: Place) -> tuple[str, int | None]:
+            split, index = self.splits[place[0]], place[1]
+            pixels = np.ascontiguousarray(split.images[index].numpy())
+            group = None if split.groups is None else int(split.groups[index])
+            return hashlib.sha256(pixels.data).hexdigest(), group
+
+        there = [name for name in SPLITS if name in self.splits]
+        places = [[(name, index) for index in range(len(self.splits[name]))] for name in there]
+        return find_leaks(places, tells)
+
+    def named(self, name: str, index: int, other: str, partner: int) -> Leak:
+        """Return a leak in words."""
+        images, groups = self.splits[name].images, self.splits[name].groups
+        copy = np.array_equal(images[index], self.splits[other].images[partner])
+        group = None if copy or groups is None else str(self.groups[int(groups[index])])
+        row, other_row = self.rows[name][index], self.rows[other][partner]
+        return Leak(f"image {row}", name, f"image {other_row}", other, group)
+
+    def without(self, leaks: Iterable[Place]) -> dict[str, Split]:
+        """Return the splits without these images."""
+        splits = dict(self.splits)
+        for name in {name for name, _ in leaks}:
+            kept = torch.ones(len(splits[name]), dtype=torch.bool)
+            kept[[index for split, index in leaks if split == name]] = False
+            splits[name] = splits[name][kept.nonzero()[:, 0]]
+        return splits
+
+
+def _parts(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> Parts:
     if "images" in arrays:
-        whole = _split(arrays, "", _group_indices(arrays, [""]))
+        indices = _group_indices(arrays, [""])
+        whole = _split(arrays, "", indices)
         kept, held = holdout(whole.labels, test_share, seed, name="arrays", groups=whole.groups)
-        return {"train": whole[kept], "test": whole[held]}
+        rows = {"train": kept.tolist(), "test": held.tolist()}
+        return Parts({"train": whole[kept], "test": whole[held]}, rows, [*(indices or ())])
     starts = {
         name: start
         for name, options in PREFIXES.items()
@@ -129,7 +189,8 @@ def _splits(arrays: dict[str, NDArray[Any]], seed: int, test_share: float) -> di
     shapes = {(tuple(split.images.shape[1:]), split.images.dtype) for split in splits.values()}
     if len(shapes) > 1:
         raise DataError(f"images of the splits differ in shape or type: {sorted(map(str, shapes))}")
-    return splits
+    rows = {name: list(range(len(split))) for name, split in splits.items()}
+    return Parts(splits, rows, [*(indices or ())])
 
 
 def _split(
@@ -178,17 +239,14 @@ def _column(arrays: dict[str, NDArray[Any]], name: str, count: int) -> NDArray[A
 
 
 def _group_indices(arrays: dict[str, NDArray[Any]], starts: list[str]) -> dict[Any, int] | None:
-    """Number the groups of all splits together; none may lie in two."""
+    """Number the groups of all splits together."""
     indices: dict[Any, int] = {}
     if not any(f"{start}groups" in arrays for start in starts):
         return None
     for start in starts:
         count = len(arrays[f"{start}images"])
         own = set(_column(arrays, f"{start}groups", count).tolist())
-        if own & indices.keys():
-            group = min(own & indices.keys())
-            raise DataError(f"group {group!r} is in more than one split; put it on one side")
-        for group in sorted(own):
+        for group in sorted(own - indices.keys()):
             indices[group] = len(indices)
     return indices
 

@@ -15,13 +15,14 @@ import os
 import tempfile
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -46,11 +47,14 @@ from invint.data.splits import UNKNOWN, FileInfo, SplitPlan
 from invint.errors import DataError
 from invint.files import flush_folder, locked, write_atomically
 
-FORMAT = 2  # of the manifest; another number, another cache
+FORMAT = 3  # of the manifest; another number, another cache
 USUAL_SIDES = (16, 24, 32, 48, 64, 96)  # for folders in which no size prevails
 SAMPLE = 256  # headers read to guess the shape before everything is decoded
 CHUNK = 32  # most pictures one thread decodes at a time
 AT_ONCE = 2**22  # most bytes put at a time, but at least one row
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Shape(NamedTuple):
@@ -204,13 +208,14 @@ class Cache:
         """Add a map to the cache: the rows of another one in a new order, or decoded."""
         self._remove_all_but(manifest)  # first of all, because the room may be needed
         infos, shape = manifest.infos, suggested_shape(manifest.infos, self.side)
-        same = (stored for stored in manifest.maps if stored.shape == shape)
-        source = next((stored for stored in same if self._opened(stored) is not None), None)
+        source = self._source(manifest, shape)
         if source is not None:
             images, order = self.place / source.images, [*chain(*source.splits)]
         else:
-            order = [*chain(*self.plan.arrange([UNKNOWN] * len(self.files)))]
+            order = self.plan.likely_order()
             images, infos, shape = self._decode(order)
+            if [*map(_as_file, infos)] == [*map(_as_file, manifest.infos)]:
+                infos = manifest.infos
         splits = self.plan.arrange(infos)
         images = _reordered(images, order, [*chain(*splits)], shape)
         added = Stored(shape, self.plan.name, self.plan.key, images.name, splits)
@@ -218,6 +223,13 @@ class Cache:
         kept = (each for each in others if each[:2] != added[:2])
         self._write_manifest(Manifest(infos, (*kept, added)))
         return Decoded(_mapped(images), infos, splits, shape)
+
+    def _source(self, manifest: Manifest, shape: Shape) -> Stored | None:
+        """Return a map of this shape with all pictures of the splits; others leave some out."""
+        same = [stored for stored in manifest.maps if stored.shape == shape]
+        wanted = {*chain(*self.plan.arrange(manifest.infos))} if same else set()
+        whole = (stored for stored in same if wanted.issubset(chain(*stored.splits)))
+        return next((stored for stored in whole if self._opened(stored) is not None), None)
 
     def _write_manifest(self, manifest: Manifest) -> None:
         content = {
@@ -250,7 +262,7 @@ class Cache:
             if shape != guess:
                 images.unlink()
                 images, infos = self._decode_as(shape, order)
-        return images, infos, shape
+            return images, self._compared(infos, shape), shape
 
     def _decode_as(self, shape: Shape, order: list[int]) -> tuple[Path, tuple[FileInfo, ...]]:
         """Decode all files into a new file of rows in this order, in threads."""
@@ -264,17 +276,46 @@ class Cache:
                 rows.put(start, np.stack([pixels for _, pixels in decoded]))
                 return [info for info, _ in decoded]
 
-            pool = ThreadPoolExecutor(min(processors(), 16))
-            try:
-                for some in pool.map(decode_some, range(0, len(order), size)):
+            with closing(_in_threads(decode_some, range(0, len(order), size))) as decoded:
+                for some in decoded:
                     for info in some:
                         infos[order[done]] = info
                         done += 1
                     if self.progress is not None:
                         self.progress(done, len(order))
-            finally:
-                pool.shutdown(cancel_futures=True)
         return rows.path, tuple(infos)
+
+    def _compared(self, infos: tuple[FileInfo, ...], shape: Shape) -> tuple[FileInfo, ...]:
+        """Return the same with hashes of whole pixels, where different files may show one picture.
+
+        Only pictures that became the same row are decoded whole.
+        """
+        alike: dict[str, set[str]] = defaultdict(set)
+        for info in infos:
+            alike[info.pixels].add(info.digest)
+        doubtful = [
+            index for index, info in enumerate(infos) if info.pixels and len(alike[info.pixels]) > 1
+        ]
+        known = [*map(_as_file, infos)]
+        paths = (f"{self.root}/{infos[index].path}" for index in doubtful)
+        with closing(_in_threads(lambda path: _whole_pixels(path, shape), paths)) as found:
+            for index, pixels in zip(doubtful, found, strict=True):
+                known[index] = infos[index]._replace(pixels=pixels)
+        return tuple(known)
+
+
+def _as_file(info: FileInfo) -> FileInfo:
+    """Return what is known of a file alone, not compared with others."""
+    return info._replace(pixels="")
+
+
+def _in_threads(function: Callable[[A], B], items: Iterable[A]) -> Generator[B, None, None]:
+    """Apply a function in threads, as many as there are processors; in the order of the items."""
+    pool = ThreadPoolExecutor(min(processors(), 16))
+    try:
+        yield from pool.map(function, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _mapped(images: Path) -> Tensor:
@@ -332,7 +373,7 @@ def _decode_file(root: Path, file: ListedFile, shape: Shape) -> tuple[FileInfo, 
     path, digest = file.path, ""
     try:
         data, found = read_bytes(f"{root}/{path}")
-        digest = hashlib.sha256(data).hexdigest()[:32]
+        digest = _digest(data)
         image = open_picture(data, suffix(path))
         (width, height), mode, reduced = image.size, image.mode, loses_depth(image)
         pixels = decode(
@@ -342,7 +383,24 @@ def _decode_file(root: Path, file: ListedFile, shape: Shape) -> tuple[FileInfo, 
         bad = FileInfo(path, file.size, file.modified, digest, problem=str(error))
         return bad, np.zeros(shape.row, shape.dtype)
     stamp = (path, found.st_size, found.st_mtime_ns)
-    return FileInfo(*stamp, digest, width, height, mode, reduced), pixels
+    row = _digest(np.ascontiguousarray(pixels).data)
+    return FileInfo(*stamp, digest, width, height, mode, reduced, pixels=row), pixels
+
+
+def _digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _whole_pixels(path: str, shape: Shape) -> str:
+    """Return a hash of all pixels of a picture; empty if they cannot be read any more."""
+    try:
+        data, _ = read_bytes(path)
+        image = open_picture(data, suffix(path))
+        pixels = decode(image, channels=shape.channels, sixteen_bit=shape.sixteen_bit)
+    except DataError:
+        return ""
+    height, width, _ = pixels.shape
+    return f"{width}x{height} {_digest(np.ascontiguousarray(pixels).data)}"
 
 
 class Rows:

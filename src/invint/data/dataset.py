@@ -97,6 +97,28 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
+def check_class_sizes(split: Split, class_names: Sequence[str], least: int, purpose: str) -> None:
+    """Raise `DataError` with the names of classes that have too few images, or groups of them.
+
+    Args:
+        split: The images.
+        class_names: Names of the classes.
+        least: The smallest number allowed: that of folds, or 2 for a split.
+        purpose: What it is needed for, as `5 folds`.
+    """
+    units = torch.arange(len(split)) if split.groups is None else split.groups
+    counts = [len(np.unique(units[split.labels == n].numpy())) for n in range(len(class_names))]
+    pairs = zip(class_names, counts, strict=True)
+    few = [f"{name!r} ({count:,})" for name, count in pairs if count < least]
+    if few:
+        what = "pictures" if split.groups is None else "groups"
+        raise DataError(
+            f"{purpose}: expected at least {least:,} {what} of each class, too few are there of "
+            f"{', '.join(few)}; add some, or leave such classes out with --skip-class NAME or "
+            f"--min-per-class {least}"
+        )
+
+
 def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:
     """Return random 64-bit words that depend on the key alone; more words begin with the same."""
     digest = hashlib.sha256(json.dumps(key).encode()).digest()
@@ -115,6 +137,7 @@ def subset(
     *,
     name: str,
     groups: Int64[Tensor, " n"] | None = None,
+    class_names: Sequence[str] = (),
 ) -> Int64[Tensor, " m"]:
     """Choose images with the class ratios of the whole, and at least one of each class.
 
@@ -128,6 +151,7 @@ def subset(
         seed: Another seed, another subset.
         name: Of the data set: two sets with the same labels get different subsets.
         groups: Patient, slide or part each image is of.
+        class_names: Names of the classes, for messages.
 
     Returns:
         Indices of the chosen images, ascending.
@@ -138,7 +162,7 @@ def subset(
         )
     if size == len(labels):
         return torch.arange(size)
-    return _chosen(labels, size, ("subset", name, seed), groups)
+    return _chosen(labels, size, ("subset", name, seed), groups, class_names)
 
 
 def holdout(
@@ -148,6 +172,7 @@ def holdout(
     *,
     name: str,
     groups: Int64[Tensor, " n"] | None = None,
+    class_names: Sequence[str] = (),
 ) -> tuple[Int64[Tensor, " kept"], Int64[Tensor, " held"]]:
     """Hold a fraction of the images out, by the rules of `subset`; every class is on both sides.
 
@@ -157,6 +182,7 @@ def holdout(
         seed: Another seed, another split.
         name: Of the data set.
         groups: Patient, slide or part each image is of.
+        class_names: Names of the classes, for messages.
 
     Returns:
         Indices of the images kept and of those held out, ascending.
@@ -166,15 +192,27 @@ def holdout(
             f"split: expected a fraction between 0 and 1 for {name!r}, got {fraction}"
         )
     size = min(max(round(fraction * len(labels)), 1), len(labels) - 1)
-    held = _chosen(labels, size, ("split", name, seed), groups)
+    kinds, rest = len(np.unique(labels.numpy())), len(labels) - size
+    if rest < kinds <= size:
+        raise ConfigError(
+            f"split of {name!r}: a fraction of {fraction:g} leaves {rest:,} of {len(labels):,} "
+            f"images, which cannot show {kinds:,} classes; ask for less"
+        )
+    held = _chosen(labels, size, ("split", name, seed), groups, class_names)
     left = torch.ones(len(labels), dtype=torch.bool)
     left[held] = False
     kept = left.nonzero()[:, 0]
-    _check_classes(labels, kept, f"split of {name!r}: the images kept")
+    _check_classes(labels, kept, f"split of {name!r}: the images kept", class_names)
     return kept, held
 
 
-def _chosen(labels: Tensor, size: int, key: tuple[str, str, int], groups: Tensor | None) -> Tensor:
+def _chosen(
+    labels: Tensor,
+    size: int,
+    key: tuple[str, str, int],
+    groups: Tensor | None,
+    class_names: Sequence[str],
+) -> Tensor:
     where = f"{key[0]} of {key[1]!r}"
     kinds = len(np.unique(labels.numpy()))
     if size < kinds:
@@ -192,7 +230,7 @@ def _chosen(labels: Tensor, size: int, key: tuple[str, str, int], groups: Tensor
         if total >= size:
             break
     chosen = torch.from_numpy(np.sort(np.concatenate(taken)))
-    _check_classes(labels, chosen, f"{where}: the images chosen")
+    _check_classes(labels, chosen, f"{where}: the images chosen", class_names)
     return chosen
 
 
@@ -257,10 +295,12 @@ def _queues(
     return queues
 
 
-def _check_classes(labels: Tensor, indices: Tensor, where: str) -> None:
+def _check_classes(labels: Tensor, indices: Tensor, where: str, class_names: Sequence[str]) -> None:
     missing = sorted(set(labels.tolist()) - set(labels[indices].tolist()))
     if missing:
+        name = repr(class_names[missing[0]]) if class_names else missing[0]
         raise DataError(
-            f"{where} leave out class {missing[0]} ({int((labels == missing[0]).sum())} images); "
-            "ask for other sizes, add images or groups of it, or leave the class out"
+            f"{where} leave out class {name} ({int((labels == missing[0]).sum())} images); "
+            "ask for other sizes, add images or groups of it, or leave the class out (of folders: "
+            "--skip-class NAME, --min-per-class N)"
         )

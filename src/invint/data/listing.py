@@ -2,15 +2,16 @@
 
 import csv
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from invint.data.pictures import FOREIGN, SUFFIXES, shown, suffix
-from invint.errors import DataError
+from invint.errors import ConfigError, DataError, did_you_mean
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {  # of folders and in tables, and the splits they mean
@@ -23,6 +24,7 @@ SPLIT_NAMES = {  # of folders and in tables, and the splits they mean
     "testing": "test",
 }
 TABLES = ("labels.csv", "index.csv")
+SHOWN = 20  # classes named in an error
 MAX_TABLE = 2**28  # bytes of a CSV file
 LEFT_BEHIND = ("__MACOSX", "Thumbs.db", "desktop.ini")  # by desktops; passed over like hidden files
 
@@ -49,10 +51,11 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that cannot be used, and why."""
+    """A file that cannot be used, why, and the class it would be of if that is known."""
 
     path: str
     problem: str
+    label: str = ""
 
     def __str__(self) -> str:
         return f"{shown(self.path)}: {self.problem}"
@@ -70,6 +73,7 @@ class Layout:
         bad: What is named or listed as a picture but cannot be one.
         others: Files that are no pictures and are passed over.
         classes: Names of the classes, in order.
+        skipped: Names of those that were left out on request.
     """
 
     path: Path
@@ -79,6 +83,36 @@ class Layout:
     bad: list[BadFile] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
+    skipped: tuple[str, ...] = ()
+
+    def without(self, names: Sequence[str]) -> "Layout":
+        """Return the same without some of the classes: neither their pictures nor bad files."""
+        for name in names:
+            if name not in self.classes:
+                known = ", ".join(map(repr, self.classes[:SHOWN]))
+                more = f" and {len(self.classes) - SHOWN} more" * (len(self.classes) > SHOWN)
+                raise ConfigError(
+                    f"{shown(str(self.path))}: skip_class: no class {shown(name)!r}; "
+                    f"{did_you_mean(name, self.classes)}there are {known}{more}"
+                )
+        left = replace(
+            self,
+            files=[file for file in self.files if file.label not in names],
+            bad=[file for file in self.bad if file.label not in names],
+            classes=[name for name in self.classes if name not in names],
+            skipped=tuple(name for name in self.classes if name in names),
+        )
+        left.check_classes()
+        return left
+
+    def check_classes(self) -> None:
+        """Raise `DataError` unless there are two classes or more."""
+        if len(self.classes) < 2:
+            found = f"only {shown(self.classes[0])!r}" if self.classes else "none"
+            raise DataError(
+                f"{shown(str(self.path))}: expected at least two classes, found {found}; put the "
+                "pictures of each class into a folder of its own, or list them in labels.csv"
+            )
 
     def add(
         self,
@@ -90,7 +124,7 @@ class Layout:
     ) -> None:
         """Add a file: as a picture, or as a bad one if what was found of it is a problem."""
         if isinstance(found, str):
-            self.bad.append(BadFile(path, found))
+            self.bad.append(BadFile(path, found, label))
         else:
             size, modified = found.st_size, found.st_mtime_ns
             self.files.append(ListedFile(path, label, split, group, size, modified))
@@ -105,8 +139,8 @@ def read_layout(path: Path) -> Layout:
     """
     table = _table(path)
     if table is None:
-        return _finished(_from_folders(path), path)
-    return _finished(_from_table(path, table), table)
+        return _finished(_from_folders(path))
+    return _finished(_from_table(path, table))
 
 
 def _table(path: Path) -> Path | None:
@@ -124,18 +158,13 @@ def _table(path: Path) -> Path | None:
     return tables[0] if tables else None
 
 
-def _finished(layout: Layout, source: Path) -> Layout:
+def _finished(layout: Layout) -> Layout:
     """Sort what was listed; refuse what is no classification."""
     layout.files.sort(key=lambda file: file.path)
     layout.bad.sort(key=lambda file: file.path)
     layout.others.sort()
     layout.classes = _in_order({*layout.classes, *(file.label for file in layout.files)})
-    if len(layout.classes) < 2:
-        found = f"only {shown(layout.classes[0])!r}" if layout.classes else "none"
-        raise DataError(
-            f"{shown(str(source))}: expected at least two classes, found {found}; put the pictures "
-            "of each class into a folder of its own, or list them in labels.csv"
-        )
+    layout.check_classes()
     return layout
 
 
@@ -213,7 +242,9 @@ def _add_class(layout: Layout, folder: os.DirEntry[str], split: str | None) -> N
         for item in folders:
             if suffix(item.name) in SUFFIXES:
                 problem = "is a folder named like a picture; rename or remove it"
-                layout.bad.append(BadFile(_relative(layout, item.path), problem))
+                layout.bad.append(
+                    BadFile(_relative(layout, item.path), problem, layout.classes[-1])
+                )
             else:
                 waiting.append(item)
         for item in items:
@@ -244,18 +275,37 @@ def _from_table(path: Path, table: Path) -> Layout:
     """List the pictures that a CSV file names, wherever below its own folder they lie."""
     layout = Layout(path, table.parent, f"listed in {table.name}")
     inside = cache(lambda folder: Path(os.path.realpath(folder)).is_relative_to(layout.root))
-    seen: set[str] = set()
+    labels: dict[str, str] = {}
     for line, row in _rows(table):
         name = row["path"]
         where = f"{shown(str(table))}, line {line}"
         plain = str(PurePosixPath(name))  # ./a.png is a.png
-        if plain in seen:
-            raise DataError(f"{where}: {shown(name)} is listed twice; remove one")
-        seen.add(plain)
         label, split, group = _cells(row, where)
+        if plain in labels:
+            raise DataError(f"{where}: {shown(name)} {_again(labels[plain], label)}")
+        labels[plain] = label
         layout.add(name, _file_in_table(layout.root, name, inside), label, split, group)
-    _check_groups(layout)
+    _check_labels(labels, table)
     return layout
+
+
+def _again(first: str, second: str) -> str:
+    if first == second:
+        return "is listed twice; remove one"
+    return f"has the labels {first!r} and {second!r}; a picture can have one class: remove one"
+
+
+def _check_labels(labels: dict[str, str], table: Path) -> None:
+    """Raise `DataError` if a cell holds several labels that other pictures have alone."""
+    known = set(labels.values())
+    for path, label in labels.items():
+        parts = [part.strip() for part in re.split(r"[|;,+/&]", label)]
+        if len(parts) > 1 and known.issuperset(parts):
+            raise DataError(
+                f"{shown(str(table))}: {shown(path)} has the labels "
+                f"{' and '.join(map(repr, parts))} ({label!r}); a picture can have one class: "
+                "give it one, or remove its line"
+            )
 
 
 def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.stat_result | str:
@@ -267,6 +317,8 @@ def _file_in_table(root: Path, path: str, inside: Callable[[str], bool]) -> os.s
     full = root / path
     if not inside(str(full.parent)):
         return "leaves the folder through a link; put the files themselves there"
+    if not os.path.lexists(full):
+        return "is listed but not there (paths are relative to the CSV file); correct the path"
     return _file_inside(root, str(full))
 
 
@@ -305,17 +357,6 @@ def _cells(row: dict[str, str], where: str) -> tuple[str, str | None, str | None
     if group is not None and not group:
         raise DataError(f"{where}: the group is missing; give every picture one")
     return label, None if split is None else SPLIT_NAMES[split.lower()], group
-
-
-def _check_groups(layout: Layout) -> None:
-    first: dict[str, str | None] = {}
-    for file in layout.files:
-        if file.group is None or first.setdefault(file.group, file.split) == file.split:
-            continue
-        raise DataError(
-            f"{shown(str(layout.root))}: group {shown(file.group)!r} is in {first[file.group]} "
-            f"and in {file.split}; a group must lie on one side"
-        )
 
 
 def _file_inside(root: Path, path: str) -> os.stat_result | str:

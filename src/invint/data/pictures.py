@@ -46,7 +46,8 @@ SUFFIXES = {
 FOREIGN = {  # pictures of other kinds: they are named, not passed over as other files are
     *(".gif", ".heic", ".heif", ".avif", ".svg", ".ico", ".jp2", ".j2k", ".jxl", ".psd", ".tga"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".exr", ".hdr", ".dcm", ".raw", ".cr2", ".cr3", ".nef"),
-    *(".arw", ".dng", ".xcf", ".pcx"),
+    *(".arw", ".dng", ".xcf", ".pcx", ".hif", ".heics", ".avifs", ".apng", ".mpo", ".jxr", ".rw2"),
+    *(".orf", ".raf", ".icns"),
 }
 MAX_PIXELS = 2**26  # of one picture, 67 million: more is refused before it is decoded
 MAX_BYTES = 2**28  # of one file
@@ -66,6 +67,9 @@ OTHER_MARKS = [
     (b"8BPS", "Photoshop"),
     (b"version https://git-lfs", "a Git LFS pointer"),
 ]
+BRANDS = {b"avif": "AVIF", b"avis": "AVIF"} | dict.fromkeys(
+    (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"), "HEIF"
+)
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # Pillow's names of sixteen-bit pixels
 GREY = ("1", "L", "LA", "La", *DEEP)  # and of all without colour
 READERS: dict[str, Any] = {  # Pillow's, called by name so that no other is tried on the bytes
@@ -198,7 +202,7 @@ def _guess(data: bytes) -> str:
         if data.startswith(mark):
             return kind
     if data[4:8] == b"ftyp":
-        return "HEIF, AVIF or video"
+        return BRANDS.get(data[8:12], "HEIF, AVIF or video")
     start = data[:256].lstrip().lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "a web page"

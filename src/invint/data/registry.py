@@ -1,7 +1,7 @@
 """The data sets by name: what they are, where their files lie, how they are read."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,20 @@ class CatalogEntry:
     downloads: tuple[Download, ...] = ()
     home: str = ""
     note: str = ""
+
+    @property
+    def counts(self) -> tuple[int, int] | None:
+        """Numbers of training and test images; `None` where only the files can tell."""
+        numbers = self.images.replace(",", "").split(" + ")
+        return (int(numbers[0]), int(numbers[-1])) if numbers[0].isdecimal() else None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width of an image; `None` where only the files can tell."""
+        size, _, colours = self.shape.partition(" ")
+        height, _, width = size.partition("x")
+        channels = {"grey": 1, "colour": 3}.get(colours)
+        return None if channels is None else (channels, int(height), int(width))
 
 
 DATASETS = {
@@ -139,12 +153,15 @@ DATASETS = {
     "arrays": CatalogEntry("arrays:PATH, an .npz file", load_arrays),
 }
 OWN_OPTIONS = {  # what may be asked of the user's own images, by kind
-    "folder": ("skip_bad", "side", "test_share", "split_seed"),
-    "arrays": ("test_share", "split_seed"),
+    "folder": (
+        *("skip_bad", "side", "test_share", "split_seed"),
+        *("drop_leaks", "min_per_class", "skip_class"),
+    ),
+    "arrays": ("test_share", "split_seed", "drop_leaks"),
 }
 
 
-def load_dataset(
+def load_dataset(  # noqa: PLR0913
     name: str,
     folder: Path | None = None,
     *,
@@ -152,6 +169,9 @@ def load_dataset(
     side: int | None = None,
     test_share: float | None = None,
     split_seed: int = 0,
+    drop_leaks: bool = False,
+    min_per_class: int = 0,
+    skip_class: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a data set; never downloads.
@@ -163,6 +183,9 @@ def load_dataset(
         side: Even side of the squares the pictures of `folder:PATH` are fitted into.
         test_share: Fraction of the user's own images held out where they have no test split.
         split_seed: Decides which of them are held out.
+        drop_leaks: Leave training images of the user's own out that are in the test split too.
+        min_per_class: Leave out classes of `folder:PATH` with fewer pictures.
+        skip_class: Names of classes of `folder:PATH` that are left out.
         progress: Called with the number of pictures decoded and that of all, the first time that
             `folder:PATH` is read.
 
@@ -175,6 +198,9 @@ def load_dataset(
         "side": side,
         "test_share": test_share,
         "split_seed": split_seed or None,
+        "drop_leaks": drop_leaks or None,
+        "min_per_class": min_per_class or None,
+        "skip_class": tuple(skip_class) or None,
     }
     options = {option: value for option, value in given.items() if value is not None}
     home = own_path(name, *options) or dataset_folder(name, folder)
@@ -247,7 +273,8 @@ def check_files(name: str, folder: Path | None = None) -> dict[str, bool]:
 
 
 def is_here(name: str, folder: Path | None = None) -> bool:
-    """Tell whether all files of a set are in the data folder."""
+    """Tell whether all files of a set are in the data folder; the user's own are not looked for."""
+    name = name.partition(":")[0]
     home = dataset_folder(name, folder)
     return all(download.is_here(home) for download in find_entry(name).downloads)
 

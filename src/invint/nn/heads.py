@@ -14,6 +14,7 @@ from torch.nn.functional import linear
 from invint.errors import ConfigError, check_axes, did_you_mean
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
+from invint.nn.joint import JointMLPIntegration, JointMonomialIntegration, JointWeightedSum
 from invint.nn.layers import GlobalPool
 from invint.nn.maps import (
     Head,
@@ -27,6 +28,7 @@ from invint.nn.maps import (
     settled,
     upright,
 )
+from invint.nn.means import exp_mean_head, power_mean_head
 from invint.nn.monomials import MonomialIntegration
 from invint.ops.averages import (
     attention_average,
@@ -358,6 +360,11 @@ HEADS: dict[str, Callable[..., Head]] = {
     "mlp": MLPIntegration,
     "attention": SelfAttentionIntegration,
     "sf-ii": SteerableIntegration,
+    "power-mean": power_mean_head,
+    "exp-mean": exp_mean_head,
+    "joint-monomials": JointMonomialIntegration,
+    "joint-ws": JointWeightedSum,
+    "joint-mlp": JointMLPIntegration,
 }
 
 
@@ -365,7 +372,7 @@ def make_head(name: str, *, channels: int, size: Size, group: Group, **options: 
     """Build a head by its name.
 
     A head has `out_features`, and `takes_group`: false if it takes the map after group pooling,
-    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (only `sf-ii`).
+    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (`sf-ii` and the joint ones).
 
     Args:
         name: One of `HEADS`.

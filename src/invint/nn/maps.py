@@ -102,18 +102,37 @@ def upright(x: Tensor, size: tuple[int, int], group: Group) -> Tensor:
     """Lay a map that is not square the way round a head was built for.
 
     It comes turned when its image is. If the group has quarter turns, the head may turn it back:
-    its average is the same.
+    its average is the same. Before group pooling the elements turn with the pixels.
     """
-    turned = tuple(x.shape[-2:]) == size[::-1] != size
-    return torch.rot90(x, dims=(-2, -1)) if turned and group.n % 4 == 0 else x
+    if tuple(x.shape[-2:]) != size[::-1] or size == size[::-1] or group.n % 4:
+        return x
+    x = torch.rot90(x, dims=(-2, -1))
+    return x[:, :, list(group.quotients[group.n // 4])] if x.ndim == 5 else x
 
 
 def as_built(
-    x: Tensor, owner: str, *, channels: int, size: tuple[int, int], group: Group
+    x: Tensor,
+    owner: str,
+    *,
+    channels: int,
+    size: tuple[int, int],
+    group: Group,
+    on_group: bool = False,
 ) -> Tensor:
-    """Return the map the way round the head was built for, or raise `ShapeError`."""
-    x = upright(x, size, group) if x.ndim == 4 else x
-    check_axes(x, "b c h w", owner, c=channels, h=size[0], w=size[1])
+    """Return the map the way round the head was built for, or raise `ShapeError`.
+
+    Args:
+        x: `(b, c, h, w)`, or before group pooling `(b, c, g, h, w)`.
+        owner: Who complains.
+        channels: Expected channels.
+        size: Expected height and width.
+        group: The symmetries.
+        on_group: Whether the map is expected before group pooling.
+    """
+    axes, sizes = ("b c g h w", {"g": group.order}) if on_group else ("b c h w", {})
+    check_axes(x, axes, owner, c=channels, **sizes)
+    x = upright(x, size, group)
+    check_axes(x, axes, owner, h=size[0], w=size[1])
     return x
 
 

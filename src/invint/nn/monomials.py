@@ -62,16 +62,18 @@ class Monomials:
         max_distance: int,
         factors: int = 3,
         own_angles: bool = False,
+        exponents: Sequence[float] = (0.0, 1.0),
         max_power: float = math.inf,
         generator: torch.Generator | None = None,
     ) -> "Monomials":
-        """Draw distances from 1 … `max_distance`, exponents from [0, 1], all uniformly.
+        """Draw distances from 1 … `max_distance`, exponents from a range, all uniformly.
 
         Args:
             count: Number of monomials.
             max_distance: Largest distance.
             factors: Factors of each monomial.
             own_angles: Draw a direction for every factor instead of one ray for all.
+            exponents: Lowest and highest exponent.
             max_power: Scale exponents down where their sum is larger; |G| is the paper's bound.
             generator: Source of random numbers; by default torch's own.
         """
@@ -80,14 +82,15 @@ class Monomials:
                 "Monomials.random: count, factors and max_distance must be at least 1, "
                 f"got {count}, {factors} and {max_distance}"
             )
+        low, high = _checked_range(exponents)
         shape, real = (count, factors), torch.float64
         with torch.device("cpu" if generator is None else generator.device):
             distances = torch.randint(1, max_distance + 1, shape, generator=generator).double()
             turns = torch.rand(shape, dtype=real, generator=generator) * own_angles
-            exponents = torch.rand(shape, dtype=real, generator=generator)
+            powers = low + (high - low) * torch.rand(shape, dtype=real, generator=generator)
         distances[:, 0] = 0
-        exponents *= (max_power / exponents.sum(dim=1, keepdim=True)).clamp(max=1.0)
-        return cls(_table(distances), _table(2 * math.pi * turns), _table(exponents))
+        powers *= (max_power / powers.sum(dim=1, keepdim=True)).clamp(max=1.0)
+        return cls(_table(distances), _table(2 * math.pi * turns), _table(powers))
 
     def keep(self, indices: Sequence[int]) -> "Monomials":
         """Return the monomials with these indices, in this order."""
@@ -118,7 +121,7 @@ class Monomials:
 
 
 class MonomialIntegration(Head):
-    """Average of monomials over all positions and the group, each channel by itself.
+    r"""Average of monomials over all positions and the group, each channel by itself.
 
     Distances and exponents are shared by the channels; exponents are learned. The feature of
     channel c and monomial m has the index c · (number of monomials) + m.
@@ -133,7 +136,13 @@ class MonomialIntegration(Head):
             at most 9.
         own_angles: Give each factor of a random monomial its own direction. On one ray, as in the
             paper, the average cannot tell mirror images apart.
+        exponents: Lowest and highest exponent of a random monomial; those that add up to more than
+            the order of the group are scaled down to it.
         floor: Added to every sample before its logarithm; smaller ones make gradients larger.
+        scale_free: Take the values of a channel relative to their root mean square over the map,
+            of the positive parts, and give the averages this scale: with $s$ for it,
+            $s\,A_m(x / s)$. The floor is then the same part of a channel's values however large
+            they are, and twice the map gives twice the features.
         check_exponents: Refuse negative exponents, and sums above the order of the group.
 
     Shape:
@@ -143,6 +152,7 @@ class MonomialIntegration(Head):
     distances: Tensor
     angles: Tensor
     numbers: Tensor
+    scale_free = False  # of heads pickled by 0.1
 
     def __init__(  # noqa: PLR0913
         self,
@@ -154,7 +164,9 @@ class MonomialIntegration(Head):
         factors: int = 3,
         max_distance: int | None = None,
         own_angles: bool = False,
+        exponents: Sequence[float] = (0.0, 1.0),
         floor: float = 0.1,
+        scale_free: bool = False,
         check_exponents: bool = True,
     ) -> None:
         super().__init__()
@@ -162,6 +174,7 @@ class MonomialIntegration(Head):
         check_channels(channels, owner)
         self.size = as_size(size, owner)
         self.channels, self.group, self.floor = channels, group, floor
+        self.scale_free = scale_free
         self.precision = torch.get_default_dtype()
         if not torch.finfo(torch.float32).tiny <= floor < math.inf:
             raise ConfigError(f"{owner}: floor must be positive and finite, got {floor}")
@@ -174,12 +187,13 @@ class MonomialIntegration(Head):
                 max_distance=reach,
                 factors=factors,
                 own_angles=own_angles,
+                exponents=exponents,
                 max_power=group.order,
             )
-        elif (factors, max_distance, own_angles) != (3, None, False):
+        elif (factors, max_distance, own_angles, *exponents) != (3, None, False, 0.0, 1.0):
             raise ConfigError(
-                f"{owner}: factors, max_distance and own_angles describe random monomials; "
-                "with given ones, leave them out"
+                f"{owner}: factors, max_distance, own_angles and exponents describe random "
+                "monomials; with given ones, leave them out"
             )
         if check_exponents:
             _check_exponents(monomials, group)
@@ -210,6 +224,7 @@ class MonomialIntegration(Head):
             self.group,
             monomials=monomials,
             floor=self.floor,
+            scale_free=self.scale_free,
             check_exponents=check_exponents,
         ).to(self.exponents)
         tables = (torch.tensor(table, dtype=torch.float64) for table in vars(monomials).values())
@@ -233,23 +248,30 @@ class MonomialIntegration(Head):
         owner = "MonomialIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(autocast_device(x), enabled=False):
-            buffers = (getattr(self, name) for name in Sampling._fields)
-            averages = monomial_averages(
-                x,
-                full_precision(self.exponents),
-                self.numbers,
-                Sampling(*(full_precision(buffer) for buffer in buffers)),
-                plan=self.plan,
-                floor=self.floor,
-            )
+            if self.scale_free:
+                scale = channel_scale(full_precision(x))
+                averages = scale * self._average(full_precision(x) / scale[..., None])
+            else:
+                averages = self._average(x)
         return settled(rearrange(averages, "b c m -> b (c m)"), x)
+
+    def _average(self, x: Tensor) -> Float[Tensor, "b c m"]:
+        buffers = (getattr(self, name) for name in Sampling._fields)
+        return monomial_averages(
+            x,
+            full_precision(self.exponents),
+            self.numbers,
+            Sampling(*(full_precision(buffer) for buffer in buffers)),
+            plan=self.plan,
+            floor=self.floor,
+        )
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""
         count, factors = self.exponents.shape
         return (
             f"{self.channels}, size={self.size}, group={self.group}, monomials={count}, "
-            f"factors={factors}, floor={self.floor}"
+            f"factors={factors}, floor={self.floor}, scale_free={self.scale_free}"
         )
 
     def _apply(self, *args: Any, **kwargs: Any) -> "MonomialIntegration":
@@ -303,6 +325,16 @@ class MonomialIntegration(Head):
             self.register_buffer(name, copy.to(like.device), persistent=False)
 
 
+def channel_scale(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1"]:
+    """Return the root mean square of the positive values of each channel of each image.
+
+    It does not change as the map moves, and no image depends on the others of its batch. A channel
+    below one part in a million counts as being there, so that nothing is divided by zero.
+    """
+    power = x.relu().square().mean(dim=(2, 3))
+    return (power + 1e-12).sqrt()[..., None]
+
+
 def default_distance(size: tuple[int, int]) -> int:
     """Return half the shorter side, from 1 to 9: farther samples mostly lie outside."""
     return min(max(min(size) // 2, 1), 9)
@@ -317,6 +349,16 @@ def _check_exponents(monomials: Monomials, group: Group) -> None:
                 f"MonomialIntegration: exponents must not add up to more than the order of "
                 f"{group}, {group.order}, got {row}"
             )
+
+
+def _checked_range(exponents: Sequence[float]) -> tuple[float, float]:
+    low, high = exponents if len(exponents) == 2 else (math.nan, math.nan)
+    if not 0 <= low <= high < math.inf:
+        raise ConfigError(
+            "Monomials.random: exponents must be the lowest and the highest, not negative and "
+            f"finite, as in (0, 2), got {tuple(exponents)}"
+        )
+    return low, high
 
 
 def _table(tensor: Tensor) -> Table:

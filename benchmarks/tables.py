@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import batches
+import estimator
+import folders
 import heads
 import layers
 import rounding
@@ -84,6 +86,14 @@ def heads_cuda() -> list[dict[str, Any]]:
     ]
 
 
+def for_pictures() -> dict[str, str]:
+    """Return what is beside other methods: classifiers of folders, and the estimator."""
+    return {
+        "folders": folders.table(rows_of("folders")),
+        "estimator-digits": estimator.table(rows_of("estimator-digits")),
+    }
+
+
 def steps_cuda() -> list[dict[str, Any]]:
     """Return whole training steps on CUDA, those of SF-II from the newer record."""
     newer = {(row["network"], row["head"]): row for row in rows_of("steps-cuda-sf-ii")}
@@ -144,6 +154,7 @@ def main() -> None:
         "batches-cuda": batches.table(rows_of("batches-cuda")),
         "digits-rounding": rounding.table(rows_of("digits-rounding")),
     }
+    tables |= for_pictures()
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():
         print(name, publish(name, text))

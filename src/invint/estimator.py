@@ -123,6 +123,8 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> scores = cross_val_score(InvariantClassifier(steps=10), X[:100], y[:100], cv=2)
     """
 
+    _smallest = SMALLEST  # until it is fitted, and of those that 0.1 pickled
+
     def __init__(  # noqa: PLR0913
         self,
         *,
@@ -220,8 +222,6 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-    _smallest = SMALLEST  # of estimators pickled by 0.1
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Give an estimator pickled by 0.1 the options that came later."""

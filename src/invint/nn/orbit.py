@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError, ShapeError, check_axes
 from invint.groups import Group
-from invint.nn.layers import GroupPool, Kind, after_group
+from invint.nn.layers import GroupPool, Kind
 from invint.nn.maps import Head
 from invint.ops.grids import inscribed_disc, move_back, move_by
 
@@ -167,12 +167,10 @@ class Orbit(nn.Module):
     ) -> None:
         super().__init__()
         self.features = OrbitFeatures(backbone, group, chunk=chunk, frozen=frozen)
-        if head is None:
-            self.head: nn.Module = nn.Sequential(
-                GroupPool(pool), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-            )
-        else:
-            self.head = after_group(head, pool)
+        average = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        takes_group = head is not None and head.takes_group
+        parts = [] if takes_group else [GroupPool(pool)]
+        self.head = nn.Sequential(*parts, average if head is None else head)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b o"]:
         """Return features that stay as images turn."""

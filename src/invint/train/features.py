@@ -26,6 +26,7 @@ from invint.models.networks import Network
 from invint.nn import OrbitFeatures
 
 FORMAT = 1
+PIXELS = 2**17  # of copies at a time on a CPU: larger maps take longer to allocate than to compute
 Kept = Literal["mean", "turns", "maps"]
 KEPT: tuple[Kept, ...] = ("mean", "turns", "maps")
 
@@ -94,7 +95,7 @@ def orbit_features(  # noqa: PLR0913
             `(n, k, g, h, w)`, for heads that integrate them.
         folder: Where files are kept; without one nothing is.
         fingerprint: Of the images, where it is known; otherwise all their bytes are hashed.
-        batch_size: Images at a time.
+        batch_size: Images between one writing and the next; on a GPU, at a time.
         device: Where the backbone runs.
         progress: Called after each batch with the number of images done and of all.
 
@@ -179,9 +180,13 @@ class _Work:
     @torch.no_grad()
     def _features(self, orbit: nn.Module, stored: Tensor) -> Tensor:
         values = stored.float() if stored.is_floating_point() else scaled(stored)
-        maps: Tensor = orbit(values.to(self.device)).float()
+        pixels = values[0, 0].numel() * self.orbit.group.order
+        together = max(PIXELS // pixels, 1) if self.device.type == "cpu" else len(values)
+        parts = (orbit(part.to(self.device)).float() for part in torch.split(values, together))
         axes = {"mean": (2, 3, 4), "turns": (3, 4)}
-        return maps.mean(dim=axes[self.keep]).cpu() if self.keep in axes else maps.cpu()
+        if self.keep not in axes:
+            return torch.cat([maps.cpu() for maps in parts])
+        return torch.cat([maps.mean(dim=axes[self.keep]).cpu() for maps in parts])
 
 
 def _kept(work: _Work, about: About, folder: Path) -> Tensor:

@@ -15,6 +15,7 @@ usage: python benchmarks/folders.py [--sets NAME …] [--per-class N …] [--met
 
 import argparse
 import csv
+import hashlib
 import json
 import resource
 import subprocess
@@ -208,7 +209,7 @@ class Pretrained:
 
     def __call__(self, pictures: Pictures) -> NDArray[np.float64]:
         """Return the features of pictures."""
-        keys = [picture.tobytes() for picture in pictures]
+        keys = [hashlib.sha256(picture.tobytes()).digest() for picture in pictures]
         new = [index for index, key in enumerate(keys) if key not in self.known]
         if self.known:
             self.spared += (len(keys) - len(new)) * self.spent / len(self.known)

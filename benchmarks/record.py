@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def show_table(
 
 def this_command() -> str:
     """Return the command that runs now, as a record names it."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more: Any) -> Path:

@@ -10,7 +10,9 @@ from statistics import median
 from typing import Any
 
 import batches
+import estimator
 import first_step
+import folders
 import heads
 import layers
 import rounding
@@ -126,6 +128,14 @@ def heads_cuda() -> list[dict[str, Any]]:
         for each in order
         if (place.network, *each) in newest
     ]
+
+
+def for_pictures() -> dict[str, str]:
+    """Return what is beside other methods: classifiers of folders, and the estimator."""
+    return {
+        "folders": folders.table(rows_of("folders")),
+        "estimator-digits": estimator.table(rows_of("estimator-digits")),
+    }
 
 
 def steps_cuda() -> list[dict[str, Any]]:
@@ -437,6 +447,7 @@ def main() -> None:
         for name in ("first-step-cpu", "first-step-cuda")
         if (ROOT / f"results/{name}.json").exists()
     }
+    tables |= for_pictures()
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():
         print(name, publish(name, text))

@@ -35,8 +35,10 @@ ROWS: dict[str, Heads] = {
     "monomials, 20": [("monomials", {"monomials": 20})],
     "monomials, 20, own angles": [("monomials", {"monomials": 20, "own_angles": True})],
     "joint-monomials, 20": [("joint-monomials", {"monomials": 20})],
-    "joint-monomials, 20, exponents to 2": [
-        ("joint-monomials", {"monomials": 20, "exponents": (0.0, 2.0)})
+    "joint-monomials, 20, all places": [("joint-monomials", {"monomials": 20, "places": 0})],
+    "joint-monomials, 20, to 2": [("joint-monomials", {"monomials": 20, "exponents": (0.0, 2.0)})],
+    "joint-monomials, 20, to 2, all places": [
+        ("joint-monomials", {"monomials": 20, "exponents": (0.0, 2.0), "places": 0})
     ],
     "joint-monomials, 20, to 2, scale free": [
         ("joint-monomials", {"monomials": 20, "exponents": (0.0, 2.0), "scale_free": True})
@@ -108,9 +110,6 @@ def probe(heads: Heads, maps: dict[str, Tensor], labels: dict[str, Tensor]) -> R
     channels, order, height, width = maps["fit"].shape[1:]
     common: dict[str, Any] = {"channels": channels, "size": (height, width)}
     made = [make_head(name, group=Cyclic(order), **common, **options) for name, options in heads]
-    for head in made:
-        features([head.train()], maps["fit"])  # a scale is found in training
-        head.eval()
     raw = {part: features(made, each) for part, each in maps.items()}
     mean, deviation = raw["fit"].mean(0), raw["fit"].std(0).clamp_min(1e-9)
     x = {

@@ -21,7 +21,7 @@ from invint.nn import (
     LiftConv2d,
     make_head,
 )
-from invint.nn.joint import ChannelScale, Place
+from invint.nn.joint import Place
 from invint.ops.grids import bilinear_taps, moved_points
 from invint.testing import assert_invariant, move
 
@@ -181,7 +181,7 @@ def test_factors_share_a_few_places_within_reach() -> None:
     assert len(head.get_buffer("shifts")) == 5
     every = JointMonomialIntegration(2, 9, Cyclic(8), monomials=50, places=0)
     assert len(every.places) > 60
-    assert "factors=3, places=5, floor=0.1" in repr(head)
+    assert "places=5, floor=0.1, scale_free=False, across=False" in repr(head)
 
 
 @pytest.mark.parametrize(("group", "expected"), [(Cyclic(4), 1), (Cyclic(8), 4)], ids=str)
@@ -225,34 +225,30 @@ def test_products_go_across_channels_on_request() -> None:
 
 
 @pytest.mark.usefixtures("double_precision")
-def test_scale_free_monomials_do_not_depend_on_the_scale_of_a_channel() -> None:
-    head = JointMonomialIntegration(2, 7, Dihedral(4), scale_free=True)
-    x = torch.rand(8, 2, 8, 7, 7)
-    expected = head(x)
-    small = JointMonomialIntegration(2, 7, Dihedral(4), scale_free=True)
-    small.load_state_dict({**head.state_dict(), "scale.squares": torch.zeros(2)})
-    factors = torch.tensor([0.01, 5.0])
-    scaled = rearrange(factors, "c -> c 1 1 1") * x
-    torch.testing.assert_close(small(scaled), expected, rtol=1e-12, atol=0)
-    assert_invariant(head.eval(), x, Dihedral(4))
-    torch.testing.assert_close(head(x[:1]), head(x)[:1], rtol=1e-12, atol=0)  # by itself
+def test_scale_free_monomials_are_those_of_the_map_at_scale_one() -> None:
+    torch.manual_seed(0)
+    free = JointMonomialIntegration(2, 5, Dihedral(4), scale_free=True)
+    torch.manual_seed(0)
+    plain = JointMonomialIntegration(2, 5, Dihedral(4))
+    x = torch.randn(3, 2, 8, 5, 5) * torch.tensor([0.01, 50.0])[:, None, None, None]
+    scales = torch.tensor([[each.clamp_min(0).square().mean().sqrt() for each in y] for y in x])
+    expected = plain(x / scales[..., None, None, None]).view(3, 2, 10) * scales[..., None]
+    torch.testing.assert_close(free(x).view(3, 2, 10), expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(free(0.1 * x), 0.1 * free(x), rtol=1e-6, atol=0)
+    torch.testing.assert_close(free(x[:1]), free(x)[:1], rtol=1e-12, atol=0)  # by itself
+    assert_invariant(free, x, Dihedral(4))
 
 
-def test_the_scale_runs_in_training_and_rests_in_evaluation() -> None:
-    scale = ChannelScale(2)
-    x = torch.randn(4, 2, 4, 5, 5) * torch.tensor([2.0, 0.0])[:, None, None, None]
-    assert torch.equal(scale.eval()(x), x)  # none seen yet
-    out = scale.train()(x)
-    assert out[:, 0].square().mean().item() == pytest.approx(1, abs=1e-5)
-    assert torch.equal(out[:, 1], x[:, 1])  # a channel of zeros has no scale
-    first = scale.squares.clone()
-    scale(3 * x)
-    torch.testing.assert_close(scale.squares, 0.9 * first + 0.1 * 9 * first)
-    before = scale.squares.clone()
-    scale.eval()(x)
-    scale.train()(x[:0])
-    assert torch.equal(scale.squares, before)
-    assert list(scale.state_dict()) == ["squares"]
+@pytest.mark.parametrize("value", [0.0, 1e-9, 1e4])
+def test_scale_free_gradients_are_finite_everywhere(value: float) -> None:
+    head = JointMonomialIntegration(2, 5, Cyclic(8), scale_free=True)
+    x = torch.full((1, 2, 8, 5, 5), value)
+    x[0, 0, 1, 2, 2] = 1.0
+    out = head(x.requires_grad_())
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("options", [{"across": True}, {"scale_free": True}, {"places": 0}])

@@ -22,6 +22,7 @@ from invint.nn.maps import (
     Head,
     as_built,
     as_size,
+    channel_scale,
     check_fits,
     check_kernel,
     full_precision,
@@ -52,42 +53,6 @@ class Place(NamedTuple):
 CENTRE = Place(0, 0, 0)
 
 
-class ChannelScale(nn.Module):
-    r"""Divide each channel by its own scale: a running root of the mean square.
-
-    $$s_c^2 \leftarrow (1 - \mu)\,s_c^2 + \mu\,\overline{x_c^2}$$
-
-    over batch, elements and positions, in every training step and before dividing; the first step
-    sets it. In evaluation it is constant, and each image is treated by itself. Its gradient is
-    not followed. Turning the map does not change it.
-
-    Args:
-        channels: Channels of the map.
-        momentum: The share $\mu$ of the new in each update.
-
-    Shape:
-        `(b, c, g, h, w)` to the same.
-    """
-
-    squares: Tensor
-
-    def __init__(self, channels: int, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.register_buffer("squares", torch.zeros(channels))  # 0: none seen yet
-
-    def forward(self, x: Float[Tensor, "b c g h w"]) -> Float[Tensor, "b c g h w"]:
-        """Divide."""
-        if self.training and x.numel():
-            with torch.no_grad():
-                now = x.detach().square().mean(dim=(0, 2, 3, 4)).to(self.squares.dtype)
-                mixed = torch.lerp(self.squares, now, self.momentum)
-                self.squares.copy_(torch.where(self.squares > 0, mixed, now))
-        squares = self.squares.to(x.dtype)
-        scale = torch.where(squares > 0, squares, torch.ones_like(squares)).sqrt()
-        return x / rearrange(scale, "c -> c 1 1 1")
-
-
 class JointMonomialIntegration(Head):
     r"""Average of monomials over positions and elements together, before group pooling.
 
@@ -111,8 +76,10 @@ class JointMonomialIntegration(Head):
         seed: Of the places. They follow from the arguments alone, torch's random numbers do not.
         exponents: Lowest and highest exponent at the start.
         floor: Added to every sample before its logarithm; smaller ones make gradients larger.
-        scale_free: Divide each channel by its running scale first, so that the floor means the same
-            however small the features are.
+        scale_free: Take the values of a channel relative to their root mean square over the map,
+            of the positive parts, and give the averages this scale: with $s$ for it,
+            $s\,A_{c,m}(x / s)$. The floor is then the same part of a channel's values however large
+            they are, and twice the map gives twice the features.
         across: Mix the channels by a learned matrix first, so that products go across them.
 
     Shape:
@@ -154,7 +121,7 @@ class JointMonomialIntegration(Head):
         self.exponents = nn.Parameter(own_copy(powers))
         mixing = torch.randn(channels, channels) * math.sqrt(2 / channels) if across else None
         self.mixing = None if mixing is None else nn.Parameter(mixing)
-        self.scale = ChannelScale(channels) if scale_free else None
+        self.scale_free = scale_free
         self.out_features = channels * monomials
 
     def forward(self, x: Float[Tensor, "b c g h w"]) -> Float[Tensor, "b cm"]:
@@ -168,15 +135,14 @@ class JointMonomialIntegration(Head):
             on_group=True,
         )
         with torch.autocast(autocast_device(x), enabled=False):
-            buffers = (getattr(self, name) for name in Sampling._fields)
-            averages = monomial_averages(
-                self._values(x),
-                full_precision(self.exponents),
-                self.numbers,
-                Sampling(*(full_precision(buffer) for buffer in buffers)),
-                plan=self.plan,
-                floor=self.floor,
-            )
+            values = x
+            if self.mixing is not None:
+                values = _mixed(full_precision(x), full_precision(self.mixing))
+            if self.scale_free:
+                scale = channel_scale(full_precision(values))
+                averages = scale * self._average(full_precision(values) / scale[..., None, None])
+            else:
+                averages = self._average(values)
         return settled(rearrange(averages, "b c m -> b (c m)"), x)
 
     def extra_repr(self) -> str:
@@ -184,14 +150,20 @@ class JointMonomialIntegration(Head):
         count, factors = self.exponents.shape
         return (
             f"{self.channels}, size={self.size}, group={self.group}, monomials={count}, "
-            f"factors={factors}, places={len(self.places) - 1}, floor={self.floor}"
+            f"factors={factors}, places={len(self.places) - 1}, floor={self.floor}, "
+            f"scale_free={self.scale_free}, across={self.mixing is not None}"
         )
 
-    def _values(self, x: Tensor) -> Tensor:
-        """Return what the monomials are of."""
-        if self.mixing is not None:
-            x = _mixed(full_precision(x), full_precision(self.mixing))
-        return x if self.scale is None else self.scale(full_precision(x))
+    def _average(self, x: Tensor) -> Float[Tensor, "b c m"]:
+        buffers = (getattr(self, name) for name in Sampling._fields)
+        return monomial_averages(
+            x,
+            full_precision(self.exponents),
+            self.numbers,
+            Sampling(*(full_precision(buffer) for buffer in buffers)),
+            plan=self.plan,
+            floor=self.floor,
+        )
 
     def _sample(self, factors: list[list[Place]]) -> None:
         """Find the taps that sample the map at the place of every factor."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -134,6 +135,16 @@ def as_built(
     x = upright(x, size, group)
     check_axes(x, axes, owner, h=size[0], w=size[1])
     return x
+
+
+def channel_scale(x: Float[Tensor, "b c *g h w"]) -> Float[Tensor, "b c 1"]:
+    """Return the root mean square of the positive values of each channel of each image.
+
+    It does not change as the map moves, and no image depends on the others of its batch. A channel
+    below one part in a million counts as being there, so that nothing is divided by zero.
+    """
+    power = rearrange(x, "b c ... -> b c (...)").relu().square().mean(dim=2, keepdim=True)
+    return (power + 1e-12).sqrt()
 
 
 def full_precision(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {"layers": 3, "kernel_size": 1}),
     ("attention", {"heads": 2, "head_channels": 5, "scaled": False}),
     ("sf-ii", {"kernel_size": 3}),
-    ("joint-monomials", {"across": True, "places": 0}),
+    ("joint-monomials", {"across": True, "places": 0, "scale_free": True}),
     ("joint-ws", {"kernel_size": 5}),
     ("joint-mlp", {"layers": 1, "kernel_size": 1}),
 ]

@@ -37,7 +37,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("sf-ii", {"kernel_size": 3}),
     ("power-mean", {"kernel_size": 5, "power": 2.0}),
     ("exp-mean", {"kernel_size": 1, "sharpness": 0.5}),
-    ("joint-monomials", {"across": True, "places": 0}),
+    ("joint-monomials", {"across": True, "places": 0, "scale_free": True}),
     ("joint-ws", {"kernel_size": 5}),
     ("joint-mlp", {"layers": 1, "kernel_size": 1}),
 ]

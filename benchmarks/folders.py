@@ -250,7 +250,8 @@ def ours(task: Task) -> Predict:
 
 def answers(out: Path, pictures: Pictures, place: Path) -> Labels:
     """Ask the network that `invint fit` wrote."""
-    (network, *_) = (path for path in out.iterdir() if path.suffix in (".onnx", ".safetensors"))
+    files = (out / name for name in ("model.onnx", "model.safetensors"))
+    network = next(file for file in files if file.exists())
     asked, table = place / f"asked {time.time_ns()}", place / "answers.csv"
     write(pictures, asked)
     invint("predict", network, asked, "--out", table)

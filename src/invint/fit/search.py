@@ -284,6 +284,7 @@ class Search:
         judgement = judge(features, labels, self.folds, classes)
         if candidate is ORBIT:
             self.solving = self.budget.clock() - began
+        self.budget.check()  # solving takes a while, and hears nothing
         learnt = torch.arange(len(dataset.train))
         weight, bias = fit_linear(
             features[learnt], labels[learnt], strength=judgement.strength or 1.0, classes=classes

@@ -152,6 +152,8 @@ def test_with_a_backbone_its_features_are_used(
         moved = network(torch.rot90(images, 1, (2, 3)))
         torch.testing.assert_close(moved, network(images), atol=1e-9, rtol=0)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    computed = json.loads((tmp_path / "out" / "features" / "computed.json").read_text())
+    assert [32, 7] in computed
     again = fit_folder(config, tmp_path / "out")  # all is there
     assert [each.run.error for each in again.answers] == [each.run.error for each in result.answers]
     runs = {path: at for path, at in before.items() if "runs" in path.parts}

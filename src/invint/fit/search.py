@@ -1,6 +1,8 @@
 """What is done with the time: candidate after candidate, cheapest first, each judged and kept."""
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from invint.data.dataset import Dataset, Split, subset
+from invint.files import write_atomically
 from invint.fit.answers import (
     Answer,
     Linear,
@@ -110,6 +113,10 @@ class Search:
     solving: float = 0.0
     seconds_to_decode: float = 0.0
     on_answer: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        with suppress(OSError, ValueError, TypeError):  # what is not known is computed again
+            self.computed = {(side, turn) for side, turn in json.loads(self._note.read_text())}
 
     # The pictures
 
@@ -224,6 +231,11 @@ class Search:
             progress=Bar(self.callback, self.out),
         )
 
+    @property
+    def _note(self) -> Path:
+        """File that says which features are there, for who goes on."""
+        return self.out / "features" / "computed.json"
+
     def _recipe(self, candidate: Candidate, side: int) -> Recipe:
         return frozen_recipe(candidate, self.config.data(side), str(self.backbone))
 
@@ -278,6 +290,7 @@ class Search:
             for name, split in self.parts(dataset).items()
         }
         self.computed |= {(side, each) for each in ELEMENTS[candidate.name]}
+        write_atomically(self._note, json.dumps(sorted(self.computed)))
         features = torch.cat([found[name] for name in ("train", "validation") if name in found])
         labels, classes = self.labels, len(dataset.class_names)
         began = self.budget.clock()

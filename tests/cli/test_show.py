@@ -26,7 +26,8 @@ def test_models_prints_parameters_beside_the_papers(command: Command) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("columns", "left_out"), [(80, "widths"), (60, "widths, difference, paper")]
+    ("columns", "left_out"),
+    [(90, "widths, difference"), (60, "widths, difference, paper, group, n_F, MACs")],
 )
 def test_every_name_is_whole_on_a_narrow_terminal(
     command: Command, monkeypatch: pytest.MonkeyPatch, columns: int, left_out: str

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from invint import ConfigError, ShapeError, create_model, parse_group
 from invint.export import FORMATS, KEY, ModelCard, export_model, load_model
 from invint.export.archive import OPERATIONS
-from invint.export.files import write_program
+from invint.export.files import network_bytes, write_program
 from invint.models import Network
 from invint.models.fold import fold
 from invint.nn import HEADS, Monomials
@@ -198,6 +198,11 @@ def test_safetensors_bring_the_network_back(head: str, dtype: torch.dtype, tmp_p
     assert loaded.name == f"{card.name}, {head}"
     images = torch.rand(3, 2, 12, 12, dtype=dtype)
     torch.testing.assert_close(loaded(images), expected(model, card, images))
+
+
+def test_equal_networks_are_equal_files() -> None:
+    model, card = small()
+    assert len({network_bytes(model, card) for _ in range(12)}) == 1
 
 
 def test_half_precision_is_stored_and_run_in_full(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Networks as ONNX, `torch.export` and safetensors files: written, compared, read."""
 
 import copy
+import json
 import logging
 import tempfile
 import warnings
@@ -137,7 +138,17 @@ def network_bytes(model: nn.Module, card: ModelCard) -> bytes:
         name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, each in model.state_dict().items()
     }
-    return sealed(save(state, metadata={KEY: card.to_json(), SEAL: BLANK}))
+    return sealed(_ordered(save(state, metadata={KEY: card.to_json(), SEAL: BLANK})))
+
+
+def _ordered(content: bytes) -> bytes:
+    """Sort the metadata of a safetensors file, or equal networks make different bytes."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def load_network(path: str | Path) -> tuple[Network, ModelCard]:

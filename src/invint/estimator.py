@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from invint.data.batches import Batches, normalisation
+from invint.data.batches import Batches
 from invint.data.dataset import Split
 from invint.errors import ConfigError, ShapeError
 from invint.models.fold import fold
@@ -31,6 +31,7 @@ from invint.recipes.schedule import learning_rate
 from invint.train.device import Execution
 from invint.train.evaluate import logits_of
 from invint.train.loop import Meter, Objective, fit, make_optimizer
+from invint.train.setup import normalisation_for
 
 SMALLEST = 16  # side of the images a network is given, in pixels
 LAST_RATE = 0.01  # of the first
@@ -150,7 +151,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._range = (0.0, 255.0) if byte else (float(values.min()), float(values.max()))
         stored = (self._images(values).clamp(0, 1) * FULL).round().to(torch.int32).to(torch.uint16)
         part = Split(stored, torch.from_numpy(labels.astype(np.int64)))
-        self._normal = normalisation(part)
+        self._normal = normalisation_for(self.network, part)
         self._train(part, self._weights(answers))
         return self
 
@@ -228,7 +229,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return create_model(
             self.network,
             head=self.head,
-            **({} if plain else {"group": self.group}),
+            group=None if plain else self.group,
             num_classes=len(self.classes_),
             in_channels=channels,
             image_size=(height, width),

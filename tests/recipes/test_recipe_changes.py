@@ -151,7 +151,7 @@ OTHERS = {
     "test_share=0.3 split_seed=9 drop_leaks=true min_per_class=9 skip_class=nine",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
     "attention_dropout=0.9 widths=9,9,9 norm_features=true depths=2 group_pool=mean kernel_size=9 "
-    "kernel_sizes=9,9,9 pool_after=1",
+    "kernel_sizes=9,9,9 pool_after=1 pretrained=true",
     "head": HEAD_OPTIONS,
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=exponential lr_decay=0.9 "
     "lr_decay_epochs=8 warmup=2 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "

@@ -13,6 +13,7 @@ from invint.nn.heads import (
 from invint.nn.layers import GlobalPool, GroupBatchNorm, GroupDropout, GroupPool, SpatialPool
 from invint.nn.maps import Head
 from invint.nn.monomials import MonomialIntegration, Monomials
+from invint.nn.orbit import Orbit, OrbitFeatures
 
 __all__ = [
     "HEADS",
@@ -28,6 +29,8 @@ __all__ = [
     "MLPIntegration",
     "MonomialIntegration",
     "Monomials",
+    "Orbit",
+    "OrbitFeatures",
     "SelfAttentionIntegration",
     "SpatialPool",
     "SteerableIntegration",

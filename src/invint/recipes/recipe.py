@@ -203,6 +203,8 @@ class ModelChoice(Choices):
     """Side of the filters of each layer of an `sfcnn`; odd."""
     pool_after: Annotated[Several[int] | None, Since("0.2")] = None
     """Layers of an `sfcnn`, counted from 1, after which maps are halved."""
+    pretrained: Annotated[bool, Since("0.2")] = False
+    """Begin with the weights that an extra brings for the network, such as `efficientnet-lite0`."""
 
 
 class HeadChoice(Choices):

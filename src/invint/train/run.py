@@ -156,7 +156,8 @@ class Run:
         """Make network and optimizer from scratch, with weights drawn from the seed."""
         torch.manual_seed(derive_seed("weights", self.seed))
         self.card = make_card(self.recipe, self.data, monomials=monomials, head=head)
-        network, train = self.card.build(), self.recipe.train
+        network = self.card.build(pretrained=self.recipe.model.pretrained)
+        train = self.recipe.train
         if self.execution.synchronized:
             synchronize(network)
         self.network = network.to(self.device)

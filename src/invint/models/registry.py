@@ -114,7 +114,8 @@ def create_model(
     known, entry = options_of(name), MODELS[name]
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     given = {"in_channels": in_channels, "image_size": size, "num_classes": num_classes}
-    arguments = {key: value for key, value in given.items() if value is not None} | options
+    asked = {key: value for key, value in given.items() if value is not None}
+    arguments = asked | options
     if entry.group is None:
         if head is not None or group is not None:
             raise ConfigError(f"{name} is a plain network: it takes neither a head nor a group")
@@ -124,11 +125,11 @@ def create_model(
     for option in arguments:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    if not pretrained:
-        return entry.build(**arguments)
-    load = _loader(name)
+    load = _loader(name) if pretrained else None
     network = entry.build(**arguments)
-    load(network)
+    if load is not None:
+        load(network)
+    network.spec = _spec(name, arguments | asked, options, num_classes)
     return network
 
 
@@ -193,6 +194,23 @@ IMAGES = {  # channels and side of the paper's images, and of digits
     "efficientnet-lite0": (3, 224),
     "orbit-efficientnet-lite0": (3, 224),
 }
+
+
+def _spec(
+    name: str, arguments: dict[str, Any], options: dict[str, Any], num_classes: int
+) -> dict[str, Any]:
+    """Return what a network was made from, as `ModelCard.from_spec` takes it."""
+    channels, side = IMAGES.get(name, (3, 32))
+    group = arguments.get("group")
+    return {
+        "name": name,
+        "head": arguments.get("head"),
+        "group": None if group is None else str(group),
+        "in_channels": arguments.get("in_channels", channels),
+        "image_size": arguments.get("image_size", (side, side)),
+        "num_classes": num_classes,
+        "options": options,
+    }
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxtyping import Float
@@ -155,6 +156,25 @@ class Network(nn.Module):
         from invint.models.depths import FeatureMaps
 
         return FeatureMaps(self, out_indices, pool=pool)
+
+    def save_pretrained(self, folder: str | Path, card: Any = None, **facts: Any) -> Path:
+        """Write a folder that `from_pretrained` reads, as `invint.export.save_pretrained` does."""
+        from invint.export.hub import save_pretrained
+
+        return save_pretrained(self, folder, card, **facts)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, **options: Any) -> "Network":
+        """Read a network from a folder, a file or the Hub: `invint.export.from_pretrained`."""
+        from invint.export.hub import from_pretrained
+
+        return from_pretrained(source, **options)
+
+    def push_to_hub(self, repo_id: str, card: Any = None, **options: Any) -> str:
+        """Write a repository on the Hub, as `invint.export.push_to_hub` does."""
+        from invint.export.hub import push_to_hub
+
+        return push_to_hub(self, repo_id, card, **options)
 
 
 def last_of(owner: nn.Module, name: str) -> tuple[nn.Module, nn.Module]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.narrow_networks import NARROW, narrow
+from support.narrow_networks import NARROW, last, narrow
 from torch import Tensor, nn
 
 from invint import ConfigError, create_model
@@ -33,7 +33,7 @@ def test_the_methods_agree_with_one_another(name: str) -> None:
     assert torch.equal(model(x), hidden)
     model.reset_classifier(5)
     assert model(x).shape == (2, 5)
-    assert model.get_classifier().weight.dtype == torch.float64
+    assert last(model).dtype == torch.float64
     assert model.spec["num_classes"] == 5
     model.reset_classifier(0, "")
     assert torch.equal(model(x), features)

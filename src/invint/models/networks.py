@@ -97,6 +97,24 @@ class Network(nn.Module):
         """Features that the last layer takes."""
         return int(self.get_classifier().in_features)  # type: ignore[arg-type]
 
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 without a classifier."""
+        return int(getattr(self.get_classifier(), "out_features", 0))
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        """What timm asks a network about its images: their size, and how they are normalised."""
+        return {
+            "architecture": self.spec.get("name", type(self).__name__),
+            "num_classes": self.num_classes,
+            "input_size": (self.spec.get("in_channels"), *self.spec.get("image_size", ())),
+            "mean": self.spec.get("mean", (0.0,)),
+            "std": self.spec.get("std", (1.0,)),
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+        }
+
     def get_classifier(self) -> nn.Module:
         """Return the last layer of all."""
         return last_of(self, "classifier")[1]

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,39 +80,53 @@ MODELS: dict[str, Entry] = {
 }
 
 
-def list_models() -> list[str]:
-    """Return the names of all networks."""
-    return list(MODELS)
+def list_models(*, pretrained: bool = False) -> list[str]:
+    """Return the names of all networks, or of those that `create_model` has weights for."""
+    if not pretrained:
+        return list(MODELS)
+    from invint.zoo import zoo
+
+    return [*(name for name in MODELS if takes_pixels(name)), *zoo()]
 
 
 def create_model(
     name: str,
     *,
     head: str | None = None,
-    num_classes: int = 10,
+    num_classes: int | None = None,
     in_channels: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     group: Group | str | None = None,
-    pretrained: bool = False,
+    pretrained: bool | str | Path = False,
     **options: Any,
 ) -> Network:
     """Build a network by its name.
 
     Args:
-        name: One of `list_models()`.
+        name: One of `list_models()`, or of `list_models(pretrained=True)` as
+            `sfcnn-small.digits`; such a network is built as its file says.
         head: Name of the head of a network on a group; by default `max`, or `avg` of an orbit.
-        num_classes: Number of classes.
+        num_classes: Number of classes; by default 10, or those of the weights.
         in_channels: Channels of the images; by default those of the paper's data.
         image_size: Height and width of the images; by default those of the paper's data.
         group: The symmetries, as an object or as `"C8"`; by default the paper's.
         pretrained: Load the weights its backbone learnt on ImageNet; they come with the extra
-            `pretrained`. Its classifier starts afresh, unless it is that of ImageNet.
+            `pretrained`. Its classifier starts afresh, unless it is that of ImageNet. Or those of
+            the zoo, by name; or a folder, a file or an address with weights.
         options: Further keyword arguments of the network: widths, dropout, `head_options`, …
 
     Example:
         >>> model = create_model("sfcnn-small", head="monomials", group="D4")
     """
+    if "." in name or not isinstance(pretrained, bool):
+        from invint.zoo import create_pretrained
+
+        others = {"head": head, "in_channels": in_channels, "image_size": image_size}
+        return create_pretrained(
+            name, pretrained, num_classes, **others | {"group": group} | options
+        )
     known, entry = options_of(name), MODELS[name]
+    num_classes = 10 if num_classes is None else num_classes
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     given = {"in_channels": in_channels, "image_size": size, "num_classes": num_classes}
     asked = {key: value for key, value in given.items() if value is not None}

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from invint.errors import ConfigError, did_you_mean
 from invint.groups import Group, parse_group
@@ -290,6 +289,8 @@ def summaries() -> list[tuple[str, str | None]]:
 
 def _operations(model: Network, channels: int, side: int) -> int:
     """Count the multiplications for one image."""
+    from torch.utils.flop_counter import FlopCounterMode  # takes longer than the rest of invint
+
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.empty(1, channels, side, side, device="meta"))
     return int(counter.get_total_flops() // 2)

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent / "src"))  # of a checkout that is not
 from invint.models import MODELS, create_model
 from invint.zoo import zoo
 
-dependencies = ["torch", "einops", "jaxtyping", "numpy", "pydantic", "safetensors", "scipy"]
+dependencies = ["torch", "einops", "filelock", "jaxtyping", "numpy", "PIL", "safetensors"]
 
 for _name in [*MODELS, *zoo()]:
     globals()[_name.replace("-", "_").replace(".", "_")] = partial(create_model, _name)

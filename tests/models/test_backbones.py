@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from invint import ConfigError, create_model, parse_group
+from invint import ConfigError, ShapeError, create_model, parse_group
 from invint.models.backbones import OnnxBackbone, load_backbone
 from invint.models.efficientnet import WEIGHTS
 from invint.nn import Orbit, make_head
@@ -117,9 +117,8 @@ def test_names_of_ours_and_no_others(tmp_path: Path) -> None:
     assert all(map(torch.equal, found.values(), pretrained.values()))
 
 
-@pytest.fixture(scope="session")
-def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A convolution of stride 2 and its mean, written by hand: quicker than exporting."""
+def write_onnx(path: Path, batch: int | str) -> Path:
+    """Write a convolution of stride 2 and its mean by hand: quicker than exporting."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     torch.manual_seed(0)
@@ -129,9 +128,9 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         helper.make_node("GlobalAveragePool", ["map"], ["mean"]),
     ]
     shapes: dict[str, list[int | str | None]] = {
-        "images": ["b", 3, 9, 9],
-        "map": ["b", 4, 4, 4],
-        "mean": ["b", 4, 1, 1],
+        "images": [batch, 3, 9, 9],
+        "map": [batch, 4, 4, 4],
+        "mean": [batch, 4, 1, 1],
     }
     images, *outputs = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -140,9 +139,13 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     constants = [numpy_helper.from_array(weight, "weight")]
     graph = helper.make_graph(nodes, "backbone", [images], outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    path = tmp_path_factory.mktemp("onnx") / "backbone.onnx"
     save(model, str(path))
     return path
+
+
+@pytest.fixture(scope="session")
+def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_onnx(tmp_path_factory.mktemp("onnx") / "backbone.onnx", "b")
 
 
 def test_an_onnx_file_is_a_frozen_backbone(onnx_file: Path) -> None:
@@ -187,3 +190,22 @@ def test_onnx_files_are_checked(onnx_file: Path, tmp_path: Path) -> None:
         ConfigError, match=r"damaged.onnx: it is not an ONNX file, or a damaged one"
     ):
         load_backbone(damaged)
+
+
+def test_a_file_for_a_fixed_number_of_images_gets_them_so(onnx_file: Path, tmp_path: Path) -> None:
+    x = torch.rand(4, 3, 9, 9)
+    for count in (1, 2):
+        fixed = OnnxBackbone(write_onnx(tmp_path / "fixed.onnx", count))
+        torch.testing.assert_close(fixed(x), OnnxBackbone(onnx_file)(x))
+    with pytest.raises(
+        ShapeError, match=r"OnnxBackbone: fixed.onnx takes 2 images at a time, got 3"
+    ):
+        fixed(x[:3])
+
+
+def test_an_onnx_file_is_not_compiled(onnx_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = OnnxBackbone(onnx_file)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    message = "OnnxBackbone: backbone.onnx cannot be compiled or exported again"
+    with pytest.raises(ConfigError, match=message):
+        backbone(torch.rand(1, 3, 9, 9))

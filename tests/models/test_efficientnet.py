@@ -132,11 +132,16 @@ def test_options_are_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.unchecked
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
-def test_files_compute_the_same_and_are_as_invariant(suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "group"),
+    [(".onnx", "C4"), (".onnx", "C8"), (".pt2", "C8"), (".safetensors", "C4")],
+)
+def test_files_compute_the_same_and_are_as_invariant(
+    suffix: str, group: str, tmp_path: Path
+) -> None:
     pytest.importorskip(WEIGHTS)
-    card = ModelCard(("a", "b"), (40, 40), 3, name=ORBIT)
-    model = create_model(ORBIT, num_classes=2, image_size=40, pretrained=True)
+    card = ModelCard(("a", "b"), (40, 40), 3, name=ORBIT, group=group)
+    model = create_model(ORBIT, group=group, num_classes=2, image_size=40, pretrained=True)
     path = tmp_path / f"network{suffix}"
     assert export_model(model, path, card) <= 1e-4
     loaded, x = load_model(path), torch.rand(3, 3, 40, 40)

@@ -94,6 +94,9 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "got 33 parts; choose at most 32",
         ),
         ("selection.steps=5", "selection.steps must be a list like [[10, 5]], got 5"),
+        ("model.widths=[0]", "model.widths must each be at least 1, got [0]"),
+        ("model.widths=4,-1,8", "model.widths must each be at least 1, got [4, -1, 8]"),
+        ("model.widths=100001", "model.widths must each be at most 100,000, got 100001"),
         (
             "model.widths=wide",
             "model.widths must be a list like [5], got 'wide'",

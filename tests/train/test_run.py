@@ -216,6 +216,19 @@ def test_monomials_whose_exponents_became_negative_can_be_gone_on_with(tiny: Tin
     assert load_model(run.folder() / "model.safetensors").card.head == "monomials"
 
 
+def test_a_finished_run_says_what_it_is_not(tiny: Tiny) -> None:
+    run = tiny()
+    run.train()
+    watch = run.train(execution=Execution(threads=63, precision="bfloat16", device="cpu"))
+    assert watch.notes == [
+        f"{run.folder()} is complete; nothing to do",
+        "it ran with precision float32, not bfloat16 as asked for; "
+        "choose another --runs folder to run it again",
+        "it ran with threads 1, not 63 as asked for; choose another --runs folder to run it again",
+    ]
+    assert len(watch.results) == 1
+
+
 def test_a_finished_run_is_not_run_again(tiny: Tiny) -> None:
     run = tiny()
     run.train()

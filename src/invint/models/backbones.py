@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import ConfigError, require_extra
+from invint.errors import ConfigError, ShapeError, require_extra
 from invint.models.efficientnet import Colours, PixelInput
 from invint.models.registry import MODELS, create_model, takes_pixels
 from invint.models.weights import load_state, read_checked, read_state
@@ -59,6 +59,10 @@ class OnnxBackbone(nn.Module):
             raise ConfigError(f"OnnxBackbone: {self.file} cannot be compiled or exported again")
         (given,) = self._session.get_inputs()
         size = given.shape[0] if isinstance(given.shape[0], int) else len(images)
+        if len(images) % size:
+            raise ShapeError(
+                f"OnnxBackbone: {self.file} takes {size} images at a time, got {len(images)}"
+            )
         parts = [self._run(part, given.name) for part in torch.split(images, size)]
         return torch.cat(parts).to(images)
 

@@ -80,7 +80,7 @@ def rotate(
     else:
         across, along = _turned_back(right, down, math.cos(angle), math.sin(angle))
         across, along = across / (width / 2), along / (height / 2)
-    source = torch.stack((across, along), dim=-1).expand(len(x), -1, -1, -1)
+    source = torch.stack((across, along), dim=-1).expand(x.shape[0], -1, -1, -1)
     return grid_sample(x, source, mode=mode, padding_mode="zeros", align_corners=False)
 
 
@@ -100,7 +100,8 @@ def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:
     height, width = x.shape[-2:]
     rows, columns = _centred(height, x), _centred(width, x)
     radius = min(height, width) / 2 - margin
-    return (torch.hypot(rows[:, None], columns) <= radius).to(x.dtype)
+    inside = rows[:, None].square() + columns.square() <= radius * abs(radius)  # ONNX has no hypot
+    return inside.to(x.dtype)
 
 
 def _centred(count: int, x: Tensor) -> Tensor:

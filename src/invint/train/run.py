@@ -79,6 +79,8 @@ def train_run(
     result = store.result
     if result is not None:
         callback.on_note(f"{store.path} is complete; nothing to do")
+        for note in _contradictions(execution or Execution(), store):
+            callback.on_note(note)
         callback.on_finish(result)
         return store
     execution = execution or Execution()
@@ -97,6 +99,16 @@ def train_run(
         data = RunData.of(recipe, seed, data_dir, progress=callback.on_decode)
         Run(recipe, seed, store, data, execution, processes).complete(callback)
     return store
+
+
+def _contradictions(execution: Execution, store: RunStore) -> Iterator[str]:
+    """Say where a complete run is not what is asked for."""
+    environment = store.environment or {}
+    for key, wanted in execution.other_than(environment).items():
+        yield (
+            f"it ran with {key} {environment.get(key)}, not {wanted} as asked for; "
+            "choose another --runs folder to run it again"
+        )
 
 
 class Run:

@@ -47,6 +47,7 @@ def test_networks_are_as_invariant_as_they_are_said_to_be(name: str) -> None:
         assert (model(torch.rot90(x, quarters, (-2, -1))) - model(x)).abs().max() <= 1e-9 * scale
 
 
+@pytest.mark.slow
 def test_the_digits_are_known_by_name() -> None:
     """The error that the table says, on the images that come with scikit-learn."""
     test = load_dataset("digits").test

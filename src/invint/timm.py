@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from invint.errors import ConfigError
+from invint.export import from_pretrained
 from invint.models.registry import MODELS, create_model
 from invint.zoo import find_weights, zoo
 
@@ -42,7 +43,8 @@ def register() -> list[str]:
 
 def weights_in_timm(name: str) -> dict[str, Any]:
     """Return what timm keeps of weights."""
-    return {**create_model(name).pretrained_cfg, "file": str(find_weights(name))}
+    file = find_weights(name)
+    return {**from_pretrained(file).pretrained_cfg, "file": str(file)}
 
 
 def entry_of(name: str) -> Callable[..., nn.Module]:

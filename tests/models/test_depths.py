@@ -50,6 +50,8 @@ def test_maps_say_their_channels_and_reduction() -> None:
     maps = create_model("sf-wrn16-4").features_only()
     assert maps.feature_info.channels() == [14, 28, 49]
     assert maps.feature_info.reduction() == [1, 2, 4]
+    odd = narrow("sfcnn-small", image_size=(14, 17)).features_only((1, 2))
+    assert odd.feature_info.reduction() == [2, 4]  # 17, 9 and 5 pixels
     plain = create_model("wrn16-4").features_only((0, -1))
     assert plain.out_indices == [0, 2]
     assert plain.feature_info.channels() == [64, 256]

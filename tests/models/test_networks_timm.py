@@ -8,7 +8,7 @@ from support.narrow_networks import NARROW, last, narrow
 from torch import Tensor, nn
 
 from invint import ConfigError, create_model
-from invint.models import MODELS, Network
+from invint.models import MODELS, Network, fold
 from invint.models.networks import NoClassifier
 
 SMALL = [name for name in MODELS if "28-10" not in name and "lite0" not in name]
@@ -74,6 +74,21 @@ def test_features_before_the_last_layer_stay_as_images_turn() -> None:
     x = torch.randn(2, 1, 12, 12, dtype=torch.float64)
     for quarters in (1, 2, 3):
         assert (model(torch.rot90(x, quarters, (-2, -1))) - model(x)).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["sfcnn-small", "sf-wrn16-4", "wrn16-4"])
+def test_a_folded_network_has_the_same_features_and_maps(name: str) -> None:
+    model, x = built(name)
+    folded = fold(model)
+    assert isinstance(folded, Network)
+    assert folded.num_features == model.num_features
+    assert folded.features_only().feature_info.channels()[-1] == model.num_features
+    maps = zip(
+        folded.get_intermediate_layers(x, 3), model.get_intermediate_layers(x, 3), strict=True
+    )
+    for given, expected in maps:
+        assert given.shape == expected.shape
+    torch.testing.assert_close(folded.get_intermediate_layers(x)[0], model.forward_features(x))
 
 
 def test_another_pooling_is_refused() -> None:

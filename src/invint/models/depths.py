@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Any, cast, get_args
 
 import torch
@@ -86,11 +88,11 @@ class FeatureInfo:
 
     Args:
         depths: The maps.
-        side: Width of the images.
+        reductions: How many times smaller than the image each is.
     """
 
-    def __init__(self, depths: Sequence[Depth], side: int) -> None:
-        self.depths, self.side = tuple(depths), side
+    def __init__(self, depths: Sequence[Depth], reductions: Sequence[int]) -> None:
+        self.depths, self.reductions = tuple(depths), tuple(reductions)
 
     def channels(self) -> list[int]:
         """Return the channels of each map."""
@@ -98,7 +100,13 @@ class FeatureInfo:
 
     def reduction(self) -> list[int]:
         """Return how many times smaller than the image each map is."""
-        return [round(self.side / depth.size[1]) for depth in self.depths]
+        return list(self.reductions)
+
+
+def reductions(sides: Sequence[int]) -> list[int]:
+    """Return how many times smaller each side is than the first, sizes rounded up at each step."""
+    steps = [round(before / after) for before, after in pairwise(sides)]
+    return list(accumulate(steps, mul))
 
 
 class FeatureMaps(nn.Module):
@@ -135,8 +143,11 @@ class FeatureMaps(nn.Module):
         found = self._depths(network.spec)
         wanted = range(len(found)) if out_indices is None else out_indices
         self.out_indices = chosen(list(wanted), len(found))
-        depths = [found[index] for index in self.out_indices]
-        self.feature_info = FeatureInfo(depths, network.spec["image_size"][1])
+        smaller = reductions([network.spec["image_size"][1], *(depth.size[1] for depth in found)])
+        self.feature_info = FeatureInfo(
+            [found[index] for index in self.out_indices],
+            [smaller[index] for index in self.out_indices],
+        )
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> list[Tensor]:
         """Return the maps."""

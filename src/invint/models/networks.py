@@ -88,10 +88,10 @@ class Network(nn.Module):
     @property
     def num_features(self) -> int:
         """Channels of the last feature map."""
-        found = [each for each in self.features.modules() if hasattr(each, "out_channels")]
-        if not found:
+        channels = last_channels(self.features)
+        if channels is None:
             raise ConfigError("Network: its features have no convolution to count channels of")
-        return int(found[-1].out_channels)  # type: ignore[arg-type]
+        return channels
 
     @property
     def head_hidden_size(self) -> int:
@@ -207,6 +207,14 @@ def last_of(owner: nn.Module, name: str) -> tuple[nn.Module, nn.Module]:
             "change it by hand"
         )
     return owner, last
+
+
+def last_channels(module: nn.Module) -> int | None:
+    """Return the channels that the last convolution in a module returns, if it has one."""
+    if hasattr(module, "out_channels"):
+        return int(module.out_channels)  # type: ignore[arg-type]
+    found = map(last_channels, reversed(list(module.children())))
+    return next((channels for channels in found if channels is not None), None)
 
 
 def before_last(layers: nn.Module, x: Tensor) -> Tensor:

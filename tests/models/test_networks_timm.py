@@ -91,6 +91,21 @@ def test_a_folded_network_has_the_same_features_and_maps(name: str) -> None:
     torch.testing.assert_close(folded.get_intermediate_layers(x)[0], model.forward_features(x))
 
 
+@pytest.mark.slow
+def test_means_of_several_depths_of_an_orbit_are_counted() -> None:
+    name = "orbit-efficientnet-lite0"
+    options: dict[str, Any] = {"image_size": 64, "num_classes": 3, "depths": 3}
+    model, x = create_model(name, **options).eval(), torch.rand(1, 3, 64, 64)
+    assert model.forward_features(x).shape[1] == model.num_features == 192 + 320 + 1280
+    assert model.head_hidden_size == model.num_features
+    assert model.get_intermediate_layers(x)[0].shape == (1, 1280, 4, 2, 2)
+    pose = create_model(name, group_pool="pose", **options)
+    with pytest.raises(
+        ConfigError, match=r"ends in nn\.Linear, got PoseClassifier; change it by h"
+    ):
+        pose.reset_classifier(2)
+
+
 def test_another_pooling_is_refused() -> None:
     model = narrow("sfcnn-small")
     for classes, pool in ((3, "avg"), (3, "")):

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from invint.errors import ConfigError
-from invint.models.networks import Depth, Network, Stages
+from invint.models.networks import Depth, Network
 from invint.nn import GroupPool, OrbitFeatures
 from invint.nn.layers import Kind
 
@@ -43,8 +43,8 @@ def intermediate_maps(
 
 def in_a_row(features: nn.Module) -> nn.Sequential:
     """Return the layers of features without the stages they may be grouped in."""
-    if isinstance(features, Stages):
-        parts = cast("list[nn.Sequential]", list(features))
+    if isinstance(features, nn.Sequential) and type(features) is not nn.Sequential:
+        parts = cast("list[nn.Sequential]", list(features))  # those of `Stages` and `PooledDepths`
         return nn.Sequential(*(layer for part in parts for layer in part))
     if isinstance(features, nn.Sequential):
         return features

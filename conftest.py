@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["src/invint/timm.py"]  # importing it needs timm, and registers with it
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(

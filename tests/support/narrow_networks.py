@@ -31,3 +31,8 @@ def train(model: nn.Module, x: Tensor) -> None:
         nn.functional.cross_entropy(model(x), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     model.eval()
+
+
+def last(model: nn.Module) -> Tensor:
+    """Return the weights of the last layer."""
+    return [each for each in model.modules() if isinstance(each, nn.Linear)][-1].weight

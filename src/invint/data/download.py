@@ -48,12 +48,14 @@ class File:
         size: In bytes, where known.
         md5: Where published.
         repacked: Sizes and checksums of the same content, compressed anew by others.
+        sha256: Where published; for files nobody may forge.
     """
 
     name: str
     size: int | None = None
     md5: str | None = None
     repacked: dict[int, str] = field(default_factory=dict)
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -247,14 +249,19 @@ def _size(path: Path) -> int:
 def verify(path: Path, file: File) -> None:
     """Raise `DataError` unless the file has its published size and checksum."""
     size = path.stat().st_size
-    expected = file.repacked.get(size, file.md5)
     if file.size is not None and size not in (file.size, *file.repacked):
         raise DataError(f"{path}: expected {file.size:,} bytes, got {size:,}")
-    if expected is not None:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
-        if found.hexdigest() != expected:
-            raise DataError(f"{path}: expected the checksum {expected}, got {found.hexdigest()}")
+    for kind, expected in (("md5", file.repacked.get(size, file.md5)), ("sha256", file.sha256)):
+        found = expected and _digest(path, kind)
+        if found != expected:
+            raise DataError(f"{path}: expected the checksum {expected}, got {found}")
+
+
+def _digest(path: Path, kind: str) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(
+            stream, lambda: hashlib.new(kind, usedforsecurity=kind != "md5")
+        ).hexdigest()
 
 
 def unpack(

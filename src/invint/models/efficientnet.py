@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
-from invint.models.networks import Network, halved, linear, make_group_pool
+from invint.models.networks import Network, halved, last_channels, linear, make_group_pool
 from invint.models.weights import read_state
 from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
 
@@ -189,6 +189,11 @@ class PooledDepths(nn.Sequential):
             x = part(x)
             means.append(x.mean(dim=(2, 3)))
         return torch.cat(means, dim=1)
+
+    @property
+    def out_channels(self) -> int:
+        """Number of means."""
+        return sum(last_channels(part) or 0 for part in self)
 
 
 class SignedRoot(nn.Module):

@@ -28,6 +28,11 @@ class FoldedConv2d(nn.Module):
         super().__init__()
         self.convolution, self.order, self.lifts = convolution, order, lifts
 
+    @property
+    def out_channels(self) -> int:
+        """Channels of the map, for each element of the group."""
+        return self.convolution.out_channels // self.order
+
     def forward(self, x: Float[Tensor, "b c ..."]) -> Float[Tensor, "b o g y x"]:
         """Convolve, with the group axis folded into channels."""
         flat = x if self.lifts else rearrange(x, "b c g h w -> b (c g) h w", g=self.order)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,14 +24,33 @@ from invint.nn import (
 from invint.nn.maps import HeadsAtDepths
 from invint.ops.steerable import Rings
 
+if TYPE_CHECKING:
+    from invint.models.depths import FeatureMaps
+
+
+class NoClassifier(nn.Identity):
+    """What is in the place of a classifier that was removed.
+
+    Args:
+        in_features: What the layer took that was here.
+    """
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.in_features = in_features
+
 
 class Network(nn.Module):
-    """A classifier of images in two halves that can be called apart.
+    """A classifier of images in two halves that can be called apart, with the methods of timm.
 
     Args:
         features: Takes images to the last feature map, or to those of several depths.
         head: Takes what that returns to features of the image.
         classifier: Takes these to logits.
+
+    Attributes:
+        spec: What `create_model` made it from, and what `from_pretrained` read beside; empty where
+            it was put together by hand.
 
     Shape:
         `(b, c, h, w)` to `(b, classes)`.
@@ -39,6 +59,7 @@ class Network(nn.Module):
     def __init__(self, features: nn.Module, head: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.features, self.head, self.classifier = features, head, classifier
+        self.spec: dict[str, Any] = {}
 
     def forward_features(self, images: Float[Tensor, "b c h w"]) -> Any:
         """Return the last feature map: `(b, c, g, h, w)` of a steerable network.
@@ -47,14 +68,163 @@ class Network(nn.Module):
         """
         return self.features(images)
 
-    def forward_head(self, features: Any) -> Float[Tensor, "b classes"]:
-        """Return the logits of what `forward_features` returns."""
-        logits: Tensor = self.classifier(self.head(features))
+    def forward_head(self, features: Any, pre_logits: bool = False) -> Float[Tensor, "b ..."]:
+        """Return the logits of what `forward_features` returns.
+
+        Args:
+            features: The map, or the tuple of maps.
+            pre_logits: Stop before the last layer, at `head_hidden_size` features of the image.
+        """
+        pooled: Tensor = self.head(features)
+        logits: Tensor = (
+            before_last(self.classifier, pooled) if pre_logits else self.classifier(pooled)
+        )
         return logits
 
-    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        """Return logits."""
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b ..."]:
+        """Return logits, or what is left where the classifier was taken away."""
         return self.forward_head(self.forward_features(images))
+
+    @property
+    def num_features(self) -> int:
+        """Channels of the last feature map."""
+        channels = last_channels(self.features)
+        if channels is None:
+            raise ConfigError("Network: its features have no convolution to count channels of")
+        return channels
+
+    @property
+    def head_hidden_size(self) -> int:
+        """Features that the last layer takes."""
+        return int(self.get_classifier().in_features)  # type: ignore[arg-type]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 without a classifier."""
+        return int(getattr(self.get_classifier(), "out_features", 0))
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        """What timm asks a network about its images: their size, and how they are normalised."""
+        return {
+            "architecture": self.spec.get("name", type(self).__name__),
+            "num_classes": self.num_classes,
+            "input_size": (self.spec.get("in_channels"), *self.spec.get("image_size", ())),
+            "mean": self.spec.get("mean", (0.0,)),
+            "std": self.spec.get("std", (1.0,)),
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+        }
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last layer of all."""
+        return last_of(self, "classifier")[1]
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Put a fresh last layer in the place of the present one; what is before it stays.
+
+        Args:
+            num_classes: Number of classes; 0 leaves the layer out, so that the network returns
+                `head_hidden_size` features.
+            global_pool: The empty text leaves out the head and all after it, so that the network
+                returns maps; otherwise the head stays, as it is what makes a network invariant.
+        """
+        if global_pool not in (None, "") or (global_pool == "" and num_classes):
+            raise ConfigError(
+                "reset_classifier: the head stays; global_pool can be '' with num_classes=0 alone, "
+                f"got {global_pool!r} with {num_classes}"
+            )
+        owner, last = last_of(self, "classifier")
+        name = "classifier" if owner is self else list(owner._modules)[-1]
+        width, like = self.head_hidden_size, next(self.parameters())
+        fresh: nn.Module = NoClassifier(width)
+        if num_classes:
+            fresh = nn.Linear(width, num_classes, device=like.device, dtype=like.dtype)
+        owner._modules[name] = fresh.train(last.training)
+        if global_pool == "":
+            self.head, self.classifier = nn.Identity(), NoClassifier(width)
+        self.spec = {**self.spec, "num_classes": num_classes} if self.spec else {}
+        self.spec.pop("class_names", None)
+
+    def get_intermediate_layers(
+        self, images: Float[Tensor, "b c h w"], n: int | Sequence[int] = 1
+    ) -> tuple[Tensor, ...]:
+        """Return maps of several depths, the deepest one last: the last map of every size.
+
+        They have the axes of `forward_features`: a group axis where the network has one. Maps of
+        residual networks but the last are taken before normalisation.
+
+        Args:
+            images: The images.
+            n: How many of the last, or which; negative numbers count from the end.
+        """
+        from invint.models.depths import intermediate_maps
+
+        return intermediate_maps(self.features, images, n)
+
+    def features_only(
+        self, out_indices: Sequence[int] | None = None, *, pool: str | None = "max"
+    ) -> "FeatureMaps":
+        """Return the part of the network that gives maps of several depths, the deepest one last.
+
+        Args:
+            out_indices: Which depths; all by default.
+            pool: What is done along the group, `max` or `mean`, so that maps are `(b, c, h, w)`
+                and turn with the image; `None` leaves the axis of the group.
+        """
+        from invint.models.depths import FeatureMaps
+
+        return FeatureMaps(self, out_indices, pool=pool)
+
+    def save_pretrained(self, folder: str | Path, card: Any = None, **facts: Any) -> Path:
+        """Write a folder that `from_pretrained` reads, as `invint.export.save_pretrained` does."""
+        from invint.export.hub import save_pretrained
+
+        return save_pretrained(self, folder, card, **facts)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, **options: Any) -> "Network":
+        """Read a network from a folder, a file or the Hub: `invint.export.from_pretrained`."""
+        from invint.export.hub import from_pretrained
+
+        return from_pretrained(source, **options)
+
+    def push_to_hub(self, repo_id: str, card: Any = None, **options: Any) -> str:
+        """Write a repository on the Hub, as `invint.export.push_to_hub` does."""
+        from invint.export.hub import push_to_hub
+
+        return push_to_hub(self, repo_id, card, **options)
+
+
+def last_of(owner: nn.Module, name: str) -> tuple[nn.Module, nn.Module]:
+    """Return the last layer of a part that may be layers in a row, and what it is a part of."""
+    last = owner.get_submodule(name)
+    while isinstance(last, nn.Sequential) and len(last):
+        owner, last = last, last[-1]
+    if not isinstance(last, nn.Linear | NoClassifier):
+        raise ConfigError(
+            f"Network: expected a {name} that ends in nn.Linear, got {type(last).__name__}; "
+            "change it by hand"
+        )
+    return owner, last
+
+
+def last_channels(module: nn.Module) -> int | None:
+    """Return the channels that the last convolution in a module returns, if it has one."""
+    if hasattr(module, "out_channels"):
+        return int(module.out_channels)  # type: ignore[arg-type]
+    found = map(last_channels, reversed(list(module.children())))
+    return next((channels for channels in found if channels is not None), None)
+
+
+def before_last(layers: nn.Module, x: Tensor) -> Tensor:
+    """Return what the last of layers in a row is given."""
+    if not isinstance(layers, nn.Sequential):
+        return x
+    *first, last = layers
+    for layer in first:
+        x = layer(x)
+    return before_last(last, x)
 
 
 GROUP_POOLS = ("max", "mean", "bispectrum")

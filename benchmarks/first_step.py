@@ -40,7 +40,7 @@ def measure(network: str, way: str, batch: int, steps: int) -> dict[str, Any]:
 
     from invint.recipes import find_recipe
     from invint.train import Execution
-    from invint.train.device import ProcessGroup
+    from invint.train.device import ProcessGroup, cache_folder, code_kept_in
     from invint.train.run import Run
     from invint.train.setup import RunData  # noqa: F401 - a part of the time of any run
     from invint.train.store import RunStore
@@ -53,7 +53,7 @@ def measure(network: str, way: str, batch: int, steps: int) -> dict[str, Any]:
     # On a CPU the compiler has to be asked for.
     compiled = way not in ("parts", *UNCACHED)
     execution = Execution(compile=compiled, deterministic=way in STRICT).decided()
-    with execution.applied():
+    with execution.applied(), code_kept_in(cache_folder()):  # parts are compiled here, not by it
         torch.backends.cudnn.benchmark |= way == "tried"
         run = Run(recipe, 0, RunStore(Path("unsaved")), data, execution, ProcessGroup())
         if way == "parts":

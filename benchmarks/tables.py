@@ -10,7 +10,9 @@ from statistics import median
 from typing import Any
 
 import batches
+import estimator
 import first_step
+import folders
 import heads
 import layers
 import rounding
@@ -126,6 +128,14 @@ def heads_cuda() -> list[dict[str, Any]]:
         for each in order
         if (place.network, *each) in newest
     ]
+
+
+def for_pictures() -> dict[str, str]:
+    """Return what is beside other methods: classifiers of folders, and the estimator."""
+    return {
+        "folders": folders.table(rows_of("folders")),
+        "estimator-digits": estimator.table(rows_of("estimator-digits")),
+    }
 
 
 def steps_cuda() -> list[dict[str, Any]]:
@@ -280,6 +290,8 @@ def draw_curve(name: str, source: str, runs: list[RunRecord], heads: tuple[str, 
     chosen = [run for run in runs if run.recipe.partition("/")[2] in wanted]
     table = make_table(chosen)
     drawing = error_drawing(table, series_of([row.recipe for row in table.rows]))
+    if drawing is None:
+        raise SystemExit(f"{source}: no curve in these records")
     save_figure(drawing.figure, ROOT / "docs" / f"{name}.svg")
     seeds = len({run.seed for run in chosen})
     return (
@@ -416,6 +428,7 @@ def main() -> None:
         "layers-cuda": layers.table(rows_of("layers-cuda")),
         "layers-cuda-bfloat16": layers.table(rows_of("layers-cuda-bfloat16")),
         "heads-cpu": heads.table(rows_of("heads-cpu")),
+        "heads-cpu-joint": heads.table(rows_of("heads-cpu-joint")),
         "heads-cuda": heads.table(heads_cuda()),
         "kernels": kernels(),
         "steps-cuda": steps.table(steps_cuda()),
@@ -434,6 +447,7 @@ def main() -> None:
         for name in ("first-step-cpu", "first-step-cuda")
         if (ROOT / f"results/{name}.json").exists()
     }
+    tables |= for_pictures()
     tables |= {name: study(name) for name in STUDIES if (ROOT / f"results/{name}.json").exists()}
     for name, text in tables.items():
         print(name, publish(name, text))

@@ -7,7 +7,21 @@ from typing import Literal
 import pytest
 import torch
 from einops import rearrange
-from patterns import CHANNELS, HOOK, PAIRS, SIDE, VARIANTS, Pair, difference, random_head, stack
+from patterns import (
+    CHANNELS,
+    HOOK,
+    ON_GROUP,
+    PAIRS,
+    SIDE,
+    VARIANTS,
+    Pair,
+    crosses,
+    crossing,
+    difference,
+    edges,
+    random_head,
+    stack,
+)
 from torch import Tensor
 
 from invint import Cyclic, Dihedral, Group
@@ -356,3 +370,21 @@ def test_without_a_first_frequency_the_bispectrum_is_not_complete() -> None:
     first, second = torch.tensor([[1.0, 2.0, 4.0, 5.0], [1.0, 4.0, 2.0, 5.0]]).repeat(1, 2)
     shape = (1, 1, 8, 1, 1)
     assert_equal(layer(first.view(shape)), layer(second.view(shape)))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+def test_two_images_have_one_map_after_group_pooling(group: Group) -> None:
+    first, second = crosses()
+    for moved in (first, first.rot90(1, (2, 3)), first.rot90(2, (2, 3)), first.flip(2)):
+        assert not torch.equal(moved, second)
+    before = [edges(image, group, seed=0) for image in (first, second)]
+    assert_apart(*before)
+    assert_equal(before[0].amax(2), before[1].amax(2))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+@pytest.mark.parametrize("name", [*VARIANTS, *ON_GROUP])
+def test_joint_heads_alone_see_a_cross_that_is_turned(name: str, group: Group) -> None:
+    variant = (VARIANTS | ON_GROUP)[name]
+    found = difference(random_head(variant, group, seed=0), crossing(variant, group, seed=0))
+    assert found > APART if name.startswith("joint") else found < EQUAL

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -512,12 +514,21 @@ def ordinary_layers() -> nn.Module:
 @pytest.mark.slow
 @pytest.mark.unchecked
 def test_the_operations_that_are_read_are_those_of_our_exports(tmp_path: Path) -> None:
-    path, options = tmp_path / "a.pt2", dict[str, Any](num_classes=2, in_channels=1)
-    models = [create_model("sfcnn-small", head=h, image_size=20, **options) for h in HEADS]
-    models += [create_model("cnn-small", **options)]
-    models += [create_model("sf-wrn16-4", image_size=20, widths=(4, 8, 8), **options)]
-    found = set[str]().union(*(operations_of(each, path, 20) for each in models))
-    found |= operations_of(ordinary_layers(), path, 20)
+    path, small = tmp_path / "a.pt2", partial(create_model, "sfcnn-small", image_size=20)
+    orbit = partial(create_model, "orbit-efficientnet-lite0", image_size=32)
+    scale_free = {"head": "joint-monomials", "head_options": {"scale_free": True}}
+    kinds: list[tuple[Callable[..., nn.Module], dict[str, Any], int]] = [
+        *((small, {"head": head}, 20) for head in HEADS),
+        *((small, {"group_pool": "bispectrum", "group": group}, 20) for group in ("C4", "D4")),
+        *((orbit, {"group": group}, 32) for group in ("C8", "D4")),
+        (small, scale_free, 20),
+        (partial(create_model, "cnn-small"), {}, 20),
+        (partial(create_model, "sf-wrn16-4", image_size=20, widths=(4, 8, 8)), {}, 20),
+    ]
+    found = operations_of(ordinary_layers(), path, 20)
+    for build, options, side in kinds:
+        model = build(num_classes=2, in_channels=1, **options)
+        found |= operations_of(model, path, side)
     assert found == OPERATIONS
 
 

@@ -19,10 +19,9 @@ from torch.nn.functional import pad
 
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
-from invint.models.networks import Network, halved, linear
+from invint.models.networks import Network, halved, linear, make_group_pool
 from invint.models.weights import read_state
 from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
-from invint.nn.layers import GroupPool, Kind
 
 NAME = "efficientnet-lite0"
 CHANNELS = 1280  # of the last map
@@ -195,7 +194,7 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
     in_channels: int = 3,
     image_size: tuple[int, int] = (224, 224),
     group: Group | None = None,
-    group_pool: Kind = "mean",
+    group_pool: str = "mean",
     widths: Sequence[int] = (),
     dropout: float = 0.0,
     norm_features: bool = False,
@@ -214,7 +213,8 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         layers += [GroupConv2d(before, width, 1, group), GroupBatchNorm(width), nn.ReLU()]
     channels = [CHANNELS, *widths][-1]
     integration = make_head(head, channels=channels, size=size, group=group, **options)
-    layers += [] if integration.takes_group else [GroupPool(group_pool)]
+    pool = make_group_pool(group_pool, channels, group)
+    layers += [] if integration.takes_group else [pool]
     return Network(
         OrbitFeatures(lite0_features(), group),
         nn.Sequential(*layers, integration),

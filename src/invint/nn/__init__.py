@@ -11,6 +11,7 @@ from invint.nn.heads import (
     SteerableIntegration,
     make_head,
 )
+from invint.nn.joint import JointMLPIntegration, JointMonomialIntegration, JointWeightedSum
 from invint.nn.layers import GlobalPool, GroupBatchNorm, GroupDropout, GroupPool, SpatialPool
 from invint.nn.maps import Head
 from invint.nn.means import GeneralisedMean
@@ -28,6 +29,9 @@ __all__ = [
     "GroupDropout",
     "GroupPool",
     "Head",
+    "JointMLPIntegration",
+    "JointMonomialIntegration",
+    "JointWeightedSum",
     "LiftConv2d",
     "LocalWeightedSum",
     "MLPIntegration",

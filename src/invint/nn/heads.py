@@ -14,6 +14,7 @@ from torch.nn.functional import linear
 from invint.errors import ConfigError, check_axes, did_you_mean
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
+from invint.nn.joint import JointMLPIntegration, JointMonomialIntegration, JointWeightedSum
 from invint.nn.layers import GlobalPool
 from invint.nn.maps import (
     Head,
@@ -361,6 +362,9 @@ HEADS: dict[str, Callable[..., Head]] = {
     "sf-ii": SteerableIntegration,
     "power-mean": power_mean_head,
     "exp-mean": exp_mean_head,
+    "joint-monomials": JointMonomialIntegration,
+    "joint-ws": JointWeightedSum,
+    "joint-mlp": JointMLPIntegration,
 }
 
 
@@ -368,7 +372,7 @@ def make_head(name: str, *, channels: int, size: Size, group: Group, **options: 
     """Build a head by its name.
 
     A head has `out_features`, and `takes_group`: false if it takes the map after group pooling,
-    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (only `sf-ii`).
+    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (`sf-ii` and the joint ones).
 
     Args:
         name: One of `HEADS`.

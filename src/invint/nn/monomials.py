@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size, check_channels, full_precision, settled
+from invint.nn.maps import (
+    Head,
+    as_built,
+    as_size,
+    channel_scale,
+    check_channels,
+    full_precision,
+    settled,
+)
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
 from invint.ops.tensors import autocast_device, own_copy
 
@@ -323,16 +331,6 @@ class MonomialIntegration(Head):
             if tensor.is_floating_point():  # rounded as at construction, whenever it is derived
                 copy = copy.to(self.precision).to(like.dtype)
             self.register_buffer(name, copy.to(like.device), persistent=False)
-
-
-def channel_scale(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c 1"]:
-    """Return the root mean square of the positive values of each channel of each image.
-
-    It does not change as the map moves, and no image depends on the others of its batch. A channel
-    below one part in a million counts as being there, so that nothing is divided by zero.
-    """
-    power = x.relu().square().mean(dim=(2, 3))
-    return (power + 1e-12).sqrt()[..., None]
 
 
 def default_distance(size: tuple[int, int]) -> int:

@@ -151,7 +151,7 @@ def calibration_error(bins: Sequence[Bin]) -> float | None:
 def temperature_of(logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> float:
     r"""Return the temperature at which the logits fit the labels best.
 
-    $$T = \arg\min_T -\frac1n \sum_i \log \mathrm{softmax}(z_i / T)_{y_i}$$
+    $$\min_T \; -\frac{1}{n} \sum_i \log p_{y_i}(z_i / T), \qquad p = \mathrm{softmax}$$
 
     The sum is convex in $1/T$, so its slope there changes sign once at most, which is found by
     halving. Where the logits get every label right, or are no better than chance, it has no

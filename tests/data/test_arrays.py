@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -238,6 +239,9 @@ def test_a_header_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_array_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.npz: no such file"):
         load_arrays(tmp_path / "none.npz")
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(DataError, match=r"pipe.npz: is no file; name one"):
+        load_arrays(tmp_path / "pipe.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(
         DataError, match=r"text.npz: is no whole .npz file \(File is not a zip file"

@@ -1,5 +1,6 @@
 """Files compute what the network computes, and are refused where they should be."""
 
+import errno
 import io
 import json
 import pickle
@@ -379,6 +380,20 @@ def test_logits_of_another_shape_than_the_card_says_are_refused(tmp_path: Path) 
     assert content.count(b"cat") == 1
     (tmp_path / "a.onnx").write_bytes(content.replace(b"cat", b"\xff\xff\xff"))
     assert_refused(tmp_path / "a.onnx", "it is not an ONNX file, or only a part of one")
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, __: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    model, card = small()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        export_model(model, tmp_path / "a.safetensors", card)
+    assert caught.value.filename == str(tmp_path / "a.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 BAD_CARDS = [

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,12 @@ def test_files_that_are_bases_of_each_other_are_explained(
     Path("two.json").write_text('{"base": "./one.toml"}')
     with pytest.raises(ConfigError, match=r"^one.toml: it is a base of itself; name one that"):
         find_recipe("one.toml")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(ConfigError, match=r"pipe.toml: cannot be read \(it is no file\)"):
+        find_recipe(str(tmp_path / "pipe.toml"))
 
 
 def test_a_missing_file_and_a_folder_are_explained(tmp_path: Path) -> None:

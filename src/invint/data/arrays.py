@@ -18,6 +18,7 @@ from invint.data.listing import SPLITS
 from invint.data.pictures import first_line, shown
 from invint.data.splits import Leak, find_leaks, leak_note
 from invint.errors import DataError
+from invint.files import is_no_file
 
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together
 CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
@@ -71,6 +72,8 @@ def load_arrays(
 
 
 def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+    if is_no_file(path):
+        raise DataError("is no file; name one")
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

@@ -330,11 +330,14 @@ def export_model(
     suffix = _suffix_of(path, format)
     path = check_writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-        draft = Path(folder) / path.name
-        WRITERS[suffix](model, card, draft)
-        difference = _difference(READERS[suffix](draft), model, card)
-        draft.replace(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
+            draft = Path(folder) / path.name
+            WRITERS[suffix](model, card, draft)
+            difference = _difference(READERS[suffix](draft), model, card)
+            draft.replace(path)
+    except OSError as error:  # a full disk is that of the file, not of its draft
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return difference
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from invint.errors import ConfigError, did_you_mean
-from invint.files import write_atomically
+from invint.files import is_no_file, write_atomically
 from invint.recipes.digits import digits_recipes
 from invint.recipes.paper import paper_recipes
 from invint.recipes.recipe import PARTS, Recipe, with_choices
@@ -61,6 +61,8 @@ def write_recipe(recipe: Recipe, path: Path, *, base: str) -> None:
 
 
 def _read_values(path: Path) -> Any:
+    if is_no_file(path):
+        raise ConfigError(f"{path}: cannot be read (it is no file)")
     try:
         text = path.read_text()
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

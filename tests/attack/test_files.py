@@ -3,9 +3,11 @@
 import gzip
 import io
 import json
+import os
 import struct
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +149,27 @@ def test_damaged_recipes(judge: Judge, at_home: Path, seed: int) -> None:
     judge.refused_or_taken("recipes", "show", "own.json")
 
 
-@pytest.mark.parametrize("kind", ["toml", "json"])
-def test_recipes_that_are_no_files(judge: Judge, at_home: Path, kind: str) -> None:
-    (at_home / f"loop.{kind}").symlink_to(f"loop.{kind}")
-    judge.refused("recipes", "show", f"loop.{kind}")
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a loop": lambda path: path.symlink_to(path),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": Path.mkdir,
+}
+READING: dict[str, tuple[str, ...]] = {
+    "own.toml": ("recipes", "show", "own.toml"),
+    "own.json": ("recipes", "show", "own.json"),
+    "records.json": ("report", "records.json"),
+    "known.json": ("study", "digits", "--dry-run", "--known", "known.json"),
+    "own.npz": ("data", "check", "arrays:own.npz"),
+    "labels.csv": ("data", "check", "folder:labels.csv"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", READING)
+def test_what_is_no_file(judge: Judge, at_home: Path, name: str, kind: str) -> None:
+    NO_FILES[kind](at_home / name)
+    judge.refused(*READING[name])
 
 
 # Arrays

@@ -55,12 +55,12 @@ def test_cut_off(judge: Judge, network: Path, at_home: Path, kind: str, mode: st
     judge.refused("predict", str(network), save(at_home, kind, content))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("kind", "mode"), EVERY)
 def test_damaged(
     judge: Judge, network: Path, at_home: Path, kind: str, mode: str, seed: int
 ) -> None:
-    content = damaged(picture(kind, mode), seed=3 * EVERY.index((kind, mode)) + seed)
+    content = damaged(picture(kind, mode), seed=2 * EVERY.index((kind, mode)) + seed)
     judge.refused_or_taken("predict", str(network), save(at_home, kind, content))
 
 
@@ -72,7 +72,7 @@ def test_not_what_they_claim_to_be(judge: Judge, network: Path, at_home: Path, n
     assert problem in line or name == "really.gif"  # only folders are told what is not read
 
 
-@pytest.mark.parametrize("name", [each for each in THINGS if each != "parent"])
+@pytest.mark.parametrize("name", sorted(THINGS.keys() - {"parent", "root.png"}))
 def test_no_files(judge: Judge, network: Path, at_home: Path, name: str) -> None:
     make: Callable[[Path], object] = THINGS[name][0]
     make(at_home / name)

@@ -1,5 +1,6 @@
 """A judge of what becomes of hostile input, and damage that is drawn from seeds."""
 
+import copy
 import hashlib
 import os
 import random
@@ -11,9 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import httpx
-from support.commands import Command
+from support.commands import Command, Done
+
+from invint.errors import InvintError
 
 PATIENCE = 60.0  # seconds, on a busy machine too; what hangs would hang for ever
 MEMORY = 2**29  # bytes that one input may add to the most that the process has ever held
@@ -39,22 +43,42 @@ class Judge:
 
     def refused(self, *arguments: str) -> str:
         """Return the line with which the command line refuses its arguments."""
-        with self.watching():
-            done = self.command(*arguments)
+        done = self._done(*arguments)
         assert done.status == 2, f"status {done.status} with {done.err or done.out}"
-        check_line(done.err)
-        assert OPEN_ENDED not in done.out
         self.count("refused")
         return done.err
 
     def refused_or_taken(self, *arguments: str) -> None:
         """Check what was damaged at random, which may have left it as good as it was."""
-        with self.watching():
-            done = self.command(*arguments)
+        done = self._done(*arguments)
         assert done.status in (0, 2), f"status {done.status} with {done.err or done.out}"
-        if done.status == 2:
-            check_line(done.err)
         self.count("refused" if done.status else "taken")
+
+    def _done(self, *arguments: str) -> Done:
+        before = listed(self.watched)
+        with bounded():
+            done = self.command(*arguments)
+        after = listed(self.watched)
+        assert OPEN_ENDED not in done.out
+        if done.status:
+            check_line(done.err)
+            assert after == before
+        drafts = [path for path in after.keys() - before.keys() if Path(path).name[0] == "."]
+        assert not drafts
+        return done
+
+    def raised(self, call: Callable[[], object], *, may_pass: bool = False) -> None:
+        """Check that a call raises one of our errors, of one line; or, perhaps, nothing."""
+        before, message = listed(self.watched), ""
+        with bounded():
+            try:
+                call()
+            except InvintError as error:
+                message = str(error)
+                check_line(f"invint: {message}")
+        assert message or may_pass
+        assert listed(self.watched) == before
+        self.count("refused" if message else "taken")
 
     def answered(self, answer: httpx.Response, *statuses: int) -> str:
         """Return the sentence with which the server refuses a request, with one of the statuses."""
@@ -67,14 +91,14 @@ class Judge:
         self.count("refused")
         return sentence
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Fail if something hangs, fills the memory or leaves something in the folder."""
-        before, peak = listed(self.watched), peak_memory()
-        with patience():
-            yield
-        assert listed(self.watched) == before
-        assert peak_memory() - peak < MEMORY
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Fail if something hangs or fills the memory."""
+    peak = peak_memory()
+    with patience():
+        yield
+    assert peak_memory() - peak < MEMORY
 
 
 def check_line(text: str) -> None:
@@ -143,6 +167,37 @@ def damaged(content: bytes, seed: int) -> bytes:
         start + b"\xff" * length + end,
         start + bytes(length) + end,
     )[seed % 5]
+
+
+def replaced(values: Any, seed: int) -> Any:
+    """Return plain data with one value, at a place drawn from a seed, of another kind."""
+    draw, values = random.Random(seed), copy.deepcopy(values)
+    parent, key = draw.choice(list(_places(values)))
+    others: list[Any] = [
+        None,
+        [],
+        {},
+        "",
+        "\x1b[2J",
+        -1,
+        10**30,
+        1e308,
+        True,
+        [[]],
+        [None],
+        {"a": 1},
+    ]
+    parent[key] = draw.choice([each for each in others if each != parent[key]])
+    return values
+
+
+def _places(values: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in plain data that holds a value; of long lists only the first few."""
+    items = values.items() if isinstance(values, dict) else list(enumerate(values))[:3]
+    for key, value in items:
+        yield values, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
 
 
 def hostile_text(seed: int) -> str:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from invint import ShapeError
-from invint.errors import check_axes
+from invint.errors import brief, check_axes
 
 
 def test_names_owner_axes_and_shape() -> None:
@@ -17,3 +17,8 @@ def test_names_owner_axes_and_shape() -> None:
 def test_says_how_to_make_a_float_tensor() -> None:
     with pytest.raises(ShapeError, match=r"Layer: expected a float tensor, got torch.uint8; conv"):
         check_axes(torch.zeros(1, 2, dtype=torch.uint8), "b c", "Layer")
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    assert brief([1, "a"]) == "[1, 'a']"
+    assert brief("a" * 300, most=5) == "'aaaa…"

@@ -3,13 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
 
 from invint.errors import ConfigError
-from invint.files import check_writable, locked, write_atomically
+from invint.files import check_writable, is_no_file, locked, write_atomically
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -90,3 +91,16 @@ def test_what_is_raised_under_a_lock_comes_through(tmp_path: Path) -> None:
         raise KeyError
     with locked(tmp_path / "lock"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [(os.mkfifo, True), (Path.mkdir, True), (Path.touch, False), (lambda _: None, False)],
+)
+def test_what_is_there_and_no_file_is_told(
+    tmp_path: Path, make: Callable[[Path], object], expected: bool
+) -> None:
+    make(tmp_path / "thing")
+    (tmp_path / "link").symlink_to("thing")
+    assert is_no_file(tmp_path / "thing") is expected
+    assert is_no_file(tmp_path / "link") is expected

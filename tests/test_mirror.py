@@ -6,7 +6,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE, TESTS = ROOT / "src" / "invint", ROOT / "tests"
-APART = {"docs", "support", "golden"}  # of the pages; helpers; files
+APART = {"attack", "docs", "support", "golden"}  # on everything at once; of pages; helpers; files
 OWN = {"test_golden", "test_mirror", "test_package"}  # about the project, not about a module
 FILES = sorted(
     path for path in TESTS.rglob("test_*.py") if path.relative_to(TESTS).parts[0] not in APART

@@ -12,6 +12,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
+def brief(value: object, most: int = 200) -> str:
+    """Return a value as it is written, cut where it is too long for a message."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 class InvintError(Exception):
     """Anything invint can explain in one line; the command line prints it without a traceback."""
 

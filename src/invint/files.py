@@ -54,6 +54,11 @@ def check_writable(path: Path) -> Path:
     return place
 
 
+def is_no_file(path: Path) -> bool:
+    """Whether something is there and no file: a pipe would be waited for, a device never ends."""
+    return path.exists() and not path.is_file()
+
+
 def flush_folder(folder: Path) -> None:
     """Make renames in a folder survive a power cut, where the system allows it."""
     if os.name == "posix":

@@ -12,6 +12,8 @@ from typing import ClassVar, NamedTuple
 
 from invint.errors import ConfigError
 
+MOST_ROTATIONS = 1024  # tables have a cell for each pair of elements
+
 
 class Element(NamedTuple):
     """One symmetry: mirror `y → -y` if `flip`, then turn by `angle` (radians)."""
@@ -40,9 +42,11 @@ class Group:
     letter: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if type(self.n) is not int or self.n < 1:
+        if type(self.n) is not int or not 1 <= self.n <= MOST_ROTATIONS:
             name = type(self).__name__
-            raise ConfigError(f"{name}: n must be a whole number of at least 1, got {self.n!r}")
+            raise ConfigError(
+                f"{name}: n must be a whole number from 1 to {MOST_ROTATIONS:,}, got {self.n!r}"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n})"

@@ -3,24 +3,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import TINY, Command, Done
-
-from invint.cli import main
+from support.commands import TINY, Command, in_process
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run commands in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["invint", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return Done(int(stop.value.code or 0), *capsys.readouterr())
-
-    return run
+    return in_process(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

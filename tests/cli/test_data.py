@@ -173,9 +173,10 @@ def test_own_data_is_not_fetched(name: str) -> None:
 
 @pytest.mark.parametrize("command", ["fetch", "check", "show"])
 def test_an_unknown_name_gets_the_nearest_one(command: str) -> None:
-    error = run(command, "digit").exception
-    assert isinstance(error, ConfigError)
-    assert "did you mean 'digits'?" in str(error)
+    done = run(command, "digit")
+    assert isinstance(done.exception, ConfigError)
+    assert "did you mean 'digits'?" in str(done.exception)
+    assert done.output == ""  # no empty line of a bar that never was
 
 
 def test_show_writes_a_sheet(tmp_path: Path) -> None:

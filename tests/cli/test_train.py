@@ -155,6 +155,19 @@ def test_a_damaged_recipe_of_a_run_is_named(
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("change", [{"data": None}, {"error": "low"}, {"scale": []}])
+def test_a_damaged_result_of_a_complete_run_is_named(
+    command: Command, finished: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    shutil.copytree(finished.parents[3], tmp_path / "runs")
+    (path,) = (tmp_path / "runs").rglob("result.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    done = command("train", *TINY, "--quiet", "--runs", str(tmp_path / "runs"))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"invint: {path}: damaged (")
+    assert len(done.err.splitlines()) == 1
+
+
 def test_a_run_without_its_network_says_so(
     command: Command, finished: Path, tmp_path: Path
 ) -> None:

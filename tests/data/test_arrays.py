@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -238,6 +239,9 @@ def test_a_header_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_array_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.npz: no such file"):
         load_arrays(tmp_path / "none.npz")
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(DataError, match=r"pipe.npz: is no file; name one"):
+        load_arrays(tmp_path / "pipe.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(
         DataError, match=r"text.npz: is no whole .npz file \(File is not a zip file"
@@ -246,6 +250,10 @@ def test_what_is_no_array_file_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "set.npz", "images.npy", b"hello, this is no array")
     with pytest.raises(DataError, match=r"set.npz: images.npy is no NumPy array \("):
         load_arrays(path)
+    header = b"\x93NUMPY\x01\x00\x59\x02" + b"(" * 300 + b")" * 300 + b"\n"
+    path = written(tmp_path / "set.npz", "images.npy", header)
+    with pytest.raises(DataError, match=r"is no NumPy array \(Cannot parse header: '\(+\)$"):
+        load_arrays(path)  # not all of the header
     whole = saved(tmp_path, **given()).read_bytes()
     (tmp_path / "half.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"half.npz: is no whole .npz file"):

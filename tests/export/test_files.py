@@ -1,5 +1,6 @@
 """Files compute what the network computes, and are refused where they should be."""
 
+import errno
 import io
 import json
 import pickle
@@ -331,12 +332,82 @@ def test_safetensors_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
         assert_refused(path, match)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"in_channels": 10**9, "mean": [0.5], "std": [1.0]}, "Error.* size mismatch"),
+        (
+            {"options": {"widths": [10**9] * 3}},
+            "the weights are not those of its card: Storage size",
+        ),
+        ({"options": {"widths": []}}, "expected one kernel size for each of 0 widths"),
+        ({"group": "C1000000000"}, "n must be a whole number from 1 to 1,024"),
+    ],
+)
+def test_a_card_cannot_ask_for_more_memory_than_its_weights(
+    values: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, card = small()
+    path, built = tmp_path / "a.safetensors", 0
+    export_model(model, path, card)
+
+    def build(self: ModelCard, **options: Any) -> Network:
+        nonlocal built
+        built += torch.get_default_device().type != "meta"
+        return own(self, **options)
+
+    own = ModelCard.build
+    monkeypatch.setattr(ModelCard, "build", build)
+    load_model(path)
+    assert built == 1
+    text = json.dumps(json.loads(card.to_json()) | values)
+    safetensors.save_file(model.state_dict(), path, metadata={KEY: text})
+    assert_refused(path, message)
+    assert built == 1
+
+
+def test_logits_of_another_shape_than_the_card_says_are_refused(tmp_path: Path) -> None:
+    images, logits = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        for name in ("images", "logits")
+    )
+    node = onnx.helper.make_node("Identity", ["images"], ["logits"])
+    graph = onnx.helper.make_graph([node], "same", [images], [logits])
+    program = onnx.helper.make_model(
+        graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]
+    )
+    onnx.helper.set_model_props(program, {KEY: ModelCard(NAMES, (8, 8), 1).to_json()})
+    onnx.save(program, tmp_path / "a.onnx")
+    message = r"a.onnx: expected logits of shape \(2, 3\) as its card says, got \(2, 1, 8, 8\)"
+    with pytest.raises(ConfigError, match=message):
+        load_model(tmp_path / "a.onnx")(torch.rand(2, 1, 8, 8))
+    content = (tmp_path / "a.onnx").read_bytes()
+    assert content.count(b"cat") == 1
+    (tmp_path / "a.onnx").write_bytes(content.replace(b"cat", b"\xff\xff\xff"))
+    assert_refused(tmp_path / "a.onnx", "it is not an ONNX file, or only a part of one")
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, __: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    model, card = small()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        export_model(model, tmp_path / "a.safetensors", card)
+    assert caught.value.filename == str(tmp_path / "a.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
 BAD_CARDS = [
     (None, "it carries no metadata of invint; write files with export_model"),
     ('{"format_version": 2}', "format version 2, but this invint reads version 1"),
     ("{}", "the metadata is not a card of invint"),
     ("[1]", "the metadata is not a card of invint"),
     ("{", "the metadata is not a card of invint"),
+    ("[" * 100_000, "the metadata is not a card of invint"),
     ('{"format_version": 1, "class_names": ["a"]}', "the metadata is not a card of invint"),
 ]
 
@@ -373,6 +444,11 @@ def test_torch_files_are_refused_for_what_is_wrong(tmp_path: Path) -> None:
     for text, match in BAD_CARDS:
         path.write_bytes(changed(content, f"extra/{KEY}.json", text))
         assert_refused(path, match)
+    path.write_bytes(changed(content, f"extra/{KEY}.json", b"\xff\xfe"))
+    assert_refused(path, "the metadata is not a card of invint")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("a/extra/more.json", bytes(2**20))
+    assert_refused(path, "it is compressed, as torch.export files never are")
 
 
 class Planted:

@@ -106,6 +106,9 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "data.size must be a whole number, got 'many'",
         ),
         ("data.size=0", "data.size must be at least 1, got 0"),
+        ("data.size=" + "7" * 5000, f"data.size must be a whole number, got '{'7' * 199}…"),
+        ("data.size=" + "[" * 100_000, f"data.size must be a whole number, got '{'[' * 199}…"),
+        ("selection.start=100001", "selection.start must be from 1 to 100,000, got 100001"),
         ("data.test_share=1", "data.test_share must be above 0 and below 1, got 1"),
         ("train.lr=NaN", "train.lr must be from 0 to 1e+30, got nan"),
         (

@@ -58,7 +58,7 @@ def test_sensible_plans_pass(plan: dict[str, Any]) -> None:
         (LSE | {"statistics": "batch"}, "'lse' differentiates no loss; leave signed and stat"),
         (PAPER | {"method": "size"}, "no method 'size'; there are none, magnitude, connectivity"),
         (PAPER | {"initial": "all"}, "no initial 'all'; there are random and catalog"),
-        (PAPER | {"start": 0}, "selection.start must be at least 1, got 0"),
+        (PAPER | {"start": 0}, "selection.start must be from 1 to 100,000, got 0"),
         (PAPER | {"pretrain": 3.0}, "'magnitude' needs no pre-training; leave pretrain out"),
         (LSE | {"steps": ((10, 4),)}, "'lse' keeps the 5 monomials it starts with; leave steps"),
         (LSE | {"pretrain": -1.0}, "selection.pretrain must be at least 0, got -1"),

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,22 @@ def test_a_wrong_file_is_explained(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(ConfigError) as caught:
         find_recipe(str(path))
     assert message in str(caught.value)
+
+
+def test_files_that_are_bases_of_each_other_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text('base = "two.json"')
+    Path("two.json").write_text('{"base": "./one.toml"}')
+    with pytest.raises(ConfigError, match=r"^one.toml: it is a base of itself; name one that"):
+        find_recipe("one.toml")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(ConfigError, match=r"pipe.toml: cannot be read \(it is no file\)"):
+        find_recipe(str(tmp_path / "pipe.toml"))
 
 
 def test_a_missing_file_and_a_folder_are_explained(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,37 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         read_run(folder)
     (folder / "environment.json").unlink()
     with pytest.raises(RunError, match="cannot be read"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"runs": 3}', '{"runs": ' + "[" * 100_000])
+def test_what_is_no_file_of_records_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "records.json").write_text(text)
+    with pytest.raises(RunError, match=r"records.json: damaged, it is not a file of records"):
+        read_records(tmp_path / "records.json")
+
+
+def test_a_pipe_of_records_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "records.json")
+    with pytest.raises(RunError, match=r"records.json: cannot be read \(it is no file\)"):
+        read_records(tmp_path / "records.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("seed", [], "seed: Input should be a valid integer"),
+        ("recipe", None, "recipe: Input should be a valid string"),
+        ("error", "low", "error: Input should be a valid number, unable to"),
+    ],
+)
+def test_a_result_with_a_value_of_another_type_is_named(
+    tmp_path: Path, name: str, value: object, problem: str
+) -> None:
+    folder = write_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    write_json(folder / "result.json", result | {name: value})
+    with pytest.raises(RunError, match=rf"its files are not those of a run \({problem}"):
         read_run(folder)
 
 

@@ -168,3 +168,20 @@ def test_the_compiler_sees_more_kinds_of_networks_than_by_default_while_a_run_la
     with Execution(device="cpu", compile=True).decided().applied():
         assert dynamo.recompile_limit > before
     assert dynamo.recompile_limit == before
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"threads": {}}, r"threads: expected int, got \{\}"),
+        ({"compile": -1}, "compile: expected bool, got -1"),
+        ({"precision": []}, r"precision: expected str, got \[\]"),
+    ],
+)
+def test_what_a_folder_says_of_another_type_is_refused(
+    values: dict[str, object], message: str
+) -> None:
+    begun = Execution().decided().environment() | values
+    with pytest.raises(ConfigError, match=message):
+        Execution().as_begun(begun, Path("run"))

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.disks import disk_of, fill
 
 from invint.data.official import STL10_COUNTS, STL10_IMAGE, STL10_NAMES
 from invint.errors import Interrupted, RunError
@@ -82,27 +82,16 @@ def wait_for(runs: Path, process: "subprocess.Popen[str]") -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of half a megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disk_of("512k", tmp_path / "disk") as place:
+        yield place
 
 
 def test_a_full_disk_leaves_no_half_file_and_the_run_goes_on_once_there_is_room(
     small_disk: Path,
 ) -> None:
-    ballast = small_disk / "ballast"
     process = start("train", *TINY, "--runs", str(small_disk), pause=0.1)
     folder = wait_for(small_disk, process)
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)):
-                pass
-        except OSError:
-            pass
+    ballast = fill(small_disk)
     status, lines = finish(process)
     assert status == 2
     assert lines == [

@@ -122,6 +122,9 @@ def test_what_is_not_there_is_nothing_and_what_is_no_json_is_explained(tmp_path:
     assert folder.result is None
     folder.write("result.json", {"error": 0.5})
     assert folder.result == {"error": 0.5}
+    (tmp_path / "log.jsonl").write_text("[" * 100_000 + "\n")
+    with pytest.raises(RunError, match=r"log.jsonl: line 1 is damaged"):
+        folder.log()
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(RunError, match=r"recipe.json: damaged, it is not JSON; remove the file"):
         folder.read("recipe.json")

@@ -64,14 +64,14 @@ def data(context: typer.Context, data_dir: DataDir = None) -> None:
 )
 def fetch(context: typer.Context, name: Name, data_dir: DataDir = None) -> None:
     """Download what is missing of a data set; resume a download that broke off."""
-    from invint.data.registry import DATASETS, dataset_folder, fetch_dataset
+    from invint.data.registry import dataset_folder, fetch_dataset, find_entry
 
     if name in OWN:
         raise ConfigError(f"{name} is your own data: there is nothing to fetch")
-    folder = data_dir or context.obj
+    folder, entry = data_dir or context.obj, find_entry(name)
     with downloads() as watch:
         came = fetch_dataset(name, folder, watch=watch)
-    if not DATASETS[name].downloads:
+    if not entry.downloads:
         say(f"{name} comes with invint: nothing to fetch")
     else:
         say(f"{name}: {len(came)} files fetched, all in {dataset_folder(name, folder)}")

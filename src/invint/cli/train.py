@@ -37,7 +37,7 @@ from invint.cli.options import (
     chosen_recipe,
     own_choices,
 )
-from invint.errors import ConfigError, InvintError
+from invint.errors import ConfigError, InvintError, RunError
 from invint.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -128,7 +128,10 @@ def train(  # noqa: PLR0913
         callback=callback if leads else None,
     )
     if leads and not as_json:
-        show_result(store.result or {}, store.path)
+        try:
+            show_result(store.result or {}, store.path)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{store.path}/result.json: damaged ({error!r})") from error
 
 
 def show_result(result: dict[str, Any], folder: Path) -> None:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from invint.data.dataset import Dataset, Split, holdout
 from invint.data.listing import SPLITS
-from invint.data.pictures import shown
+from invint.data.pictures import first_line, shown
 from invint.data.splits import Leak, find_leaks, leak_note
 from invint.errors import DataError
+from invint.files import is_no_file
 
 MAX_BYTES = 2**33  # unpacked, all arrays of a file together
 CHANNELS = range(1, 5)  # an axis this short holds channels, a longer one pixels
@@ -71,6 +72,8 @@ def load_arrays(
 
 
 def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+    if is_no_file(path):
+        raise DataError("is no file; name one")
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -96,7 +99,9 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         try:
             shape, fortran, kind = _header(file)
         except (ValueError, EOFError, SyntaxError) as error:
-            raise DataError(f"{shown(member.filename)} is no NumPy array ({error})") from error
+            raise DataError(
+                f"{shown(member.filename)} is no NumPy array ({first_line(error)})"
+            ) from error
         if kind.hasobject:
             raise DataError(
                 f"{shown(member.filename)} holds Python objects, which are not read; "

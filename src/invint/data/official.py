@@ -8,10 +8,10 @@ Axes:  n image   c channel   h w pixel
 
 import gzip
 import math
+import struct
 import warnings
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from invint.data.dataset import Dataset, Split
 from invint.data.download import Download, File
+from invint.data.matlab import Variable, list_variables, read_variable
 from invint.errors import DataError
 from invint.ops.grids import rotate
 
@@ -357,31 +358,30 @@ def load_recropped_svhn(folder: Path) -> Dataset:
 
 def _read_mat(path: Path, count: int | None) -> Split:
     """Read `X` (32, 32, 3, n) and `y` (n, 1) with 10 for the digit 0."""
-    from scipy.io import loadmat, whosmat
-
     with path.open("rb") as file:
         header = file.read(128)
     if not header.startswith(b"MATLAB 5.0 MAT-file") or len(header) < 128:
         raise DataError(f"{path}: expected a MATLAB 5.0 file, got one that begins {header[:10]!r}")
     try:
-        _check_mat_variables(path, {name: found for name, *found in whosmat(path)}, count)
-        content = loadmat(path, variable_names=["X", "y"])
-        pixels, marks = torch.from_numpy(content["X"]), torch.from_numpy(content["y"]).long()
+        variables = list_variables(path)
+        _check_mat_variables(path, variables, count)
+        pixels, marks = (read_variable(path, variables[name]) for name in ("X", "y"))
     except DataError:
         raise
-    except Exception as error:  # the reader raises whatever damaged bytes lead it to
+    except (ValueError, EOFError, struct.error, zlib.error) as error:
         raise DataError(f"{path}: damaged: {error}") from error
-    labels = rearrange(marks, "n 1 -> n")
+    labels = rearrange(torch.from_numpy(marks).long(), "n 1 -> n")
     _check_labels(labels, 1, path)
-    return Split(rearrange(pixels, "h w c n -> n c h w").contiguous(), labels % 10)
+    images = torch.from_numpy(pixels.astype(np.uint8, copy=False))
+    return Split(rearrange(images, "h w c n -> n c h w").contiguous(), labels % 10)
 
 
-def _check_mat_variables(path: Path, variables: dict[str, list[Any]], count: int | None) -> None:
+def _check_mat_variables(path: Path, variables: dict[str, Variable], count: int | None) -> None:
     """Check names, sizes and types before anything is read."""
     if not {"X", "y"} <= set(variables):
         found = ", ".join(variables) or "none"
         raise DataError(f"{path}: expected the variables X and y, got {found}")
-    (shape, kind), (label_shape, _) = variables["X"], variables["y"]
+    (_, shape, kind), (_, label_shape, _) = variables["X"], variables["y"]
     if kind != "uint8" or shape[:-1] != SVHN_IMAGE:
         raise DataError(f"{path}: expected X of uint8, 32 x 32 x 3 x n, got {kind} {shape}")
     if label_shape != (shape[-1], 1):

@@ -1,6 +1,7 @@
 """The card of a network: what a file says about it, beside the weights."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,21 +42,44 @@ class ModelCard:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._check_types()
         for key, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.in_channels):
                 raise ConfigError(
                     f"ModelCard: {key} must be one number or one for each of "
                     f"{self.in_channels} channels, got {values}"
                 )
-        if not self.class_names or min(self.std) <= 0:
+        if not self.class_names or not all(0 < each < math.inf for each in self.std):
             raise ConfigError(
                 "ModelCard: there must be a class name, and std must be positive, "
                 f"got {self.class_names} and {self.std}"
             )
+        if not all(map(math.isfinite, self.mean)):
+            raise ConfigError(f"ModelCard: mean must be finite, got {self.mean}")
         if self.group is None and self.name in MODELS:
             object.__setattr__(self, "group", MODELS[self.name].group)
         plain = json.loads(_to_json(self.options), object_hook=_from_plain)
         object.__setattr__(self, "options", plain)  # as it will come out of a file
+
+    def _check_types(self) -> None:
+        """Refuse what is of another type: a file may say anything."""
+        number, text = int | float, str | None
+        for key, kind, words, values in (
+            ("class_names", str, "texts", self.class_names),
+            ("image_size", int, "height and width in pixels", self.image_size),
+            ("in_channels", int, "a number", (self.in_channels,)),
+            ("mean", number, "numbers", self.mean),
+            ("std", number, "numbers", self.std),
+            ("group, name and head", text, "texts", (self.group, self.name, self.head)),
+            ("options", dict, "names with values", (self.options,)),
+        ):
+            if not all(isinstance(each, kind) for each in values):
+                raise ConfigError(f"ModelCard: {key} must be {words}, got {values}")
+        if len(self.image_size) != 2 or min(*self.image_size, self.in_channels) < 1:
+            raise ConfigError(
+                "ModelCard: image_size must be height and width in pixels, and there must be a "
+                f"channel, got {self.image_size} and {self.in_channels}"
+            )
 
     @classmethod
     def from_spec(
@@ -125,7 +149,7 @@ class ModelCard:
         try:
             values = json.loads(text, object_hook=_from_plain)
             version = values.pop("format_version")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise ConfigError(f"the metadata is not a card of invint ({error!r})") from error
         if version != FORMAT_VERSION:
             raise ConfigError(

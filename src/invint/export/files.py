@@ -100,7 +100,17 @@ class LoadedModel:
         sizes = {"c": self.card.in_channels, "h": height, "w": width}
         check_axes(images, "b c h w", "LoadedModel", **sizes)
         with torch.no_grad():
-            return self._run(images)
+            logits = self._run(images)
+        shape, expected = (
+            tuple(getattr(logits, "shape", ())),
+            (len(images), len(self.card.class_names)),
+        )
+        if shape != expected:
+            raise ConfigError(
+                f"{self.file}: expected logits of shape {expected} as its card says, got {shape}; "
+                "export the network again"
+            )
+        return logits
 
 
 class Normalised(nn.Module):
@@ -168,11 +178,13 @@ def load_network(path: str | Path) -> tuple[Network, ModelCard]:
     stored = floats[0] if floats else torch.float32
     try:
         with torch.random.fork_rng(devices=[]):  # weights are drawn and thrown away
+            with torch.device("meta"):  # a card must not take more memory than its weights do
+                card.build().load_state_dict(state, assign=True)
             network = card.build().to(stored)  # rounds the basis of filters as well
         network.load_state_dict(state)
     except InvintError:
         raise
-    except (RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever building raises when a card asks for nonsense
         problem = " ".join(str(error).split())
         raise ConfigError(f"the weights are not those of its card: {problem[:300]}") from error
     return network, card
@@ -224,10 +236,11 @@ def read_onnx(path: Path) -> LoadedModel:
     runtime = require_extra("onnxruntime", "export_model", "onnx")
     try:
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        metadata = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # onnxruntime has no common class of errors
         raise unreadable(path, "an ONNX file") from error
     check_seal(path.read_bytes())
-    card = read_card(session.get_modelmeta().custom_metadata_map.get(KEY))
+    card = read_card(metadata.get(KEY))
 
     def run(images: Tensor) -> Tensor:
         array = images.detach().cpu().float().contiguous().numpy()
@@ -253,15 +266,17 @@ def read_program(path: Path) -> LoadedModel:
     """Read a network, if nothing in its file could do more than compute with tensors."""
     try:
         with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ConfigError("it is compressed, as torch.export files never are")
             entries = [(name.partition("/")[2], archive.read(name)) for name in archive.namelist()]
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError) as error:
         raise unreadable(path, "a torch.export file") from error
     files = dict(entries)
     if len(files) < len(entries):
         raise ConfigError("it has two entries of one name, so that one could hide the other")
     refuse_code(files)
     content = files.get(f"extra/{KEY}.json")
-    card = read_card(None if content is None else content.decode())
+    card = read_card(None if content is None else content.decode("utf-8", "replace"))
     try:
         with quiet():
             program = torch.export.load(path).module()
@@ -326,11 +341,14 @@ def export_model(
     suffix = _suffix_of(path, format)
     path = check_writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-        draft = Path(folder) / path.name
-        WRITERS[suffix](model, card, draft)
-        difference = _difference(READERS[suffix](draft), model, card)
-        draft.replace(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
+            draft = Path(folder) / path.name
+            WRITERS[suffix](model, card, draft)
+            difference = _difference(READERS[suffix](draft), model, card)
+            draft.replace(path)
+    except OSError as error:  # a full disk is that of the file, not of its draft
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return difference
 
 

@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from invint.errors import ConfigError, did_you_mean
+from invint.errors import ConfigError, brief, did_you_mean
 from invint.recipes.schedule import Decay, Schedule, learning_rate
 
 OWN_CHOICES = (  # fields that say which of the user's own images there are, and how they look
@@ -122,10 +122,11 @@ class Choices(BaseModel):
             return f"{path} must each be {_worded(problem['ctx'])}, got {value!r}"
         if kind == "literal_error":
             known = get_args(_given(field.annotation))
-            return f"no {name} {value!r}; {did_you_mean(str(value), known)}there are {_all(known)}"
+            hint = did_you_mean(str(value)[:100], known)
+            return f"no {name} {brief(value)}; {hint}there are {_all(known)}"
         outside = kind == "finite_number" or "than" in kind
         wanted = _range(field) if outside else _expected(field.annotation)
-        return f"{path} must be {wanted}, got {value!r}"
+        return f"{path} must be {wanted}, got {brief(value)}"
 
 
 class DataChoice(Choices):
@@ -366,7 +367,7 @@ class SelectionChoice(Choices):
     """How monomials are scored; `lse` exchanges them instead."""
     initial: Literal["random", "catalog"] = "random"
     """`catalog` has every combination of distances."""
-    start: int = Field(default=5, ge=1)
+    start: int = Field(default=5, ge=1, le=100_000)
     """Number of monomials before selection, M."""
     steps: Several[KeptFrom] = ()
     """Pairs (nominal epoch, monomials kept from then on); 0 is at initialisation."""
@@ -622,7 +623,7 @@ def _parsed(text: str) -> Any:
         return None
     try:
         return json.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [_parsed(each) for each in text.split(",")] if "," in text else text
 
 

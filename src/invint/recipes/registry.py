@@ -1,12 +1,13 @@
 """The recipes by name, and a user's own in TOML and JSON files."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from invint.errors import ConfigError, did_you_mean
-from invint.files import write_atomically
+from invint.files import is_no_file, write_atomically
 from invint.recipes.digits import digits_recipes
 from invint.recipes.paper import paper_recipes
 from invint.recipes.recipe import PARTS, Recipe, with_choices
@@ -18,20 +19,28 @@ RECIPES: dict[str, Recipe] = {
 TOP = ("base", "name", "about", *PARTS)
 
 
-def find_recipe(name: str) -> Recipe:
-    """Return a recipe by its name, or from a TOML or JSON file."""
+def find_recipe(name: str, *, within: tuple[str, ...] = ()) -> Recipe:
+    """Return a recipe by its name, or from a TOML or JSON file.
+
+    Args:
+        name: The name or the file.
+        within: Files that are being read, of which this one is a base.
+    """
     if name in RECIPES:
         return RECIPES[name]
     if name.endswith((".toml", ".json")):
-        return read_recipe(Path(name))
+        return read_recipe(Path(name), within=within)
     if (settled := settled_with_head(name)) is not None:
         return settled
     hint = did_you_mean(name, RECIPES)
     raise ConfigError(f"no recipe {name!r}; {hint}`invint recipes` lists all")
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, *, within: tuple[str, ...] = ()) -> Recipe:
     """Read a recipe: a `base`, and tables `data`, `model`, `head`, … of what differs."""
+    place = os.path.realpath(path)
+    if place in within:
+        raise ConfigError(f"{path}: it is a base of itself; name one that `invint recipes` lists")
     values = _read_values(path)
     if not isinstance(values, dict) or not isinstance(values.get("base"), str):
         raise ConfigError(f'{path}: a recipe names its base, as in base = "digits/local-ws"')
@@ -39,7 +48,7 @@ def read_recipe(path: Path) -> Recipe:
         if key not in TOP:
             raise ConfigError(f"{path}: no value {key!r}; a recipe has {', '.join(TOP)}")
     parts = {part: values[part] for part in PARTS if part in values}
-    recipe = with_choices(find_recipe(values["base"]), parts, str(path))
+    recipe = with_choices(find_recipe(values["base"], within=(*within, place)), parts, str(path))
     name = values.get("name", f"own/{path.stem}")
     about = values.get("about", f"{values['base']}, changed by {path.name}")
     return recipe.replace(name=_checked(name, path), about=str(about))
@@ -52,6 +61,8 @@ def write_recipe(recipe: Recipe, path: Path, *, base: str) -> None:
 
 
 def _read_values(path: Path) -> Any:
+    if is_no_file(path):
+        raise ConfigError(f"{path}: cannot be read (it is no file)")
     try:
         text = path.read_text()
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from invint.audit import Audit
 from invint.errors import ConfigError, InvintError, RunError
-from invint.files import write_atomically
+from invint.files import is_no_file, write_atomically
 from invint.train.evaluate import Bin, calibration_bins, calibration_error
 from invint.train.store import RunStore
 from invint.version import COMPARABLE
@@ -200,7 +200,10 @@ def read_run(folder: Path) -> RunRecord:
             "turns": () if turns is None else accuracy_by_angle(turns),
             "folder": folder,
         }
-        return RunRecord(**(copied | own))
+        return RECORD.validate_python(copied | own)
+    except ValidationError as error:
+        problem = _first_problem(error)
+        raise RunError(f"{folder}: its files are not those of a run ({problem})") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder}: its files are not those of a run ({error!r})") from error
 
@@ -282,9 +285,12 @@ def from_record(values: dict[str, Any]) -> RunRecord:
         bins = [Bin(*each) for each in values.get("calibration", ())]
         return RECORD.validate_python(values | {"calibration": bins})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"not a record of a run ({place}: {first['msg']})") from error
+        raise ConfigError(f"not a record of a run ({_first_problem(error)})") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def write_records(runs: Sequence[RunRecord], path: Path) -> None:
@@ -295,6 +301,8 @@ def write_records(runs: Sequence[RunRecord], path: Path) -> None:
 
 def read_records(path: Path) -> list[RunRecord]:
     """Read a file that `write_records` wrote, or one holding a single record."""
+    if is_no_file(path):
+        raise RunError(f"{path}: cannot be read (it is no file)")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return [from_record(each) for each in values.get("runs", [values])]
@@ -302,5 +310,5 @@ def read_records(path: Path) -> list[RunRecord]:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path}: damaged, it is not a file of records ({error})") from error

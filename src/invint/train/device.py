@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, brief
 from invint.nn import GroupBatchNorm
 from invint.version import __version__
 
@@ -52,6 +52,7 @@ class Execution:
 
     def decided(self) -> "Execution":
         """Return this with nothing left open."""
+        self._check_types()
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("device 'cuda' is not available here; leave --device out for the CPU")
@@ -72,6 +73,14 @@ class Execution:
             deterministic=bool(self.deterministic),
             synchronized=bool(self.synchronized),
         )
+
+    def _check_types(self) -> None:
+        """Refuse what is of another type: the folder of a run may say anything."""
+        kinds = {"device": str, "precision": str, "threads": int}
+        for key in FIXED:
+            kind, value = kinds.get(key, bool), getattr(self, key)
+            if not isinstance(value, kind | None):
+                raise ConfigError(f"{key}: expected {kind.__name__}, got {brief(value)}")
 
     def other_than(self, begun: dict[str, Any]) -> dict[str, Any]:
         """Return what is asked for and contradicts what a run began with."""

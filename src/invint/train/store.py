@@ -245,7 +245,7 @@ class RunStore:
         for number, line in enumerate(self._whole_lines(), start=1):
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 entry = None
             if not isinstance(entry, dict):
                 raise RunError(f"{self.path / LOG}: line {number} is damaged")

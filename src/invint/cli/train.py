@@ -62,6 +62,8 @@ def train(  # noqa: PLR0913
         bool,
         typer.Option("--tensorboard", help="Log for TensorBoard too."),
     ] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow too.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone.")] = False,
     as_json: AsJson = False,
     skip_bad: SkipBad = False,
@@ -111,7 +113,8 @@ def train(  # noqa: PLR0913
         assignments or []
     )
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
-    callback = callback_for(quiet=quiet, as_json=as_json, tensorboard=tensorboard)
+    asked = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb} if leads else {}
+    callback = callback_for(quiet=quiet, as_json=as_json, **asked)
     store = train_run(
         chosen,
         seed=seed,

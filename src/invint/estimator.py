@@ -77,7 +77,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image_shape: `(h, w)` or `(h, w, c)` of flat images; one number may be -1. By default flat
             images are taken for grey squares.
         random_state: Of the weights, the batches and dropout.
-        device: `cpu` or `cuda`; by default CUDA where it is.
+        device: `cpu`, `cuda` or `mps`; by default CUDA where it is.
 
     Attributes:
         classes_: Labels of the classes, in the order of the probabilities.

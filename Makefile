@@ -50,6 +50,7 @@ docs: $(STAMP)
 figures: $(STAMP)
 	$(PY) benchmarks/basis.py
 	$(PY) benchmarks/integration.py
+	$(PY) benchmarks/joint.py
 	$(PY) benchmarks/tables.py
 
 bench: $(STAMP)

@@ -46,6 +46,10 @@ HEADS: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {}),
     ("attention", {}),
     ("sf-ii", {}),
+    ("joint-monomials", {"monomials": 10}),
+    ("joint-monomials", {"monomials": 20}),
+    ("joint-ws", {}),
+    ("joint-mlp", {}),
 ]
 
 

@@ -16,7 +16,16 @@ from typing import Any
 import torch
 from basis import ANGLES, digits
 from matplotlib.axes import Axes
-from patterns import CHANNELS, PAIRS, SIDE, VARIANTS, Variant, difference, random_head
+from patterns import (
+    CHANNELS,
+    PAIRS,
+    SIDE,
+    VARIANTS,
+    Variant,
+    difference,
+    random_head,
+    takes_group,
+)
 from record import ROOT, markdown_table, mean_and_deviation, replace_block, write_record
 from torch import Tensor
 
@@ -83,7 +92,7 @@ def on_group(x: Tensor, group: Group, angle: float) -> Tensor:
 def turned_maps(variant: Variant, side: int, group: Group) -> dict[float, Tensor]:
     """Return the maps a head is given at every angle."""
     maps = {angle: digit_maps(side, angle) for angle in (0.0, *ANGLES)}
-    if variant[0] == "sf-ii":
+    if takes_group(variant):
         return {angle: on_group(x, group, angle) for angle, x in maps.items()}
     return maps
 

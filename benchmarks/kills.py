@@ -37,11 +37,14 @@ TINY = (
     "data.size=60 model.widths=2,3,4 model.n_fc=8 model.group=C4 train.batch_size=16 "
     "train.epochs=6 train.scale=0.064"
 )
-VARIANTS = {  # a plain run, one that selects monomials, one that validates, one that averages
+SETTLED = "train.ema=0.9 train.statistics=2 train.warmup=1 train.label_smoothing=0.1"
+VARIANTS = {  # a plain run, one that selects, one that validates, one that averages, settled ones
     "digits/local-ws": "",
     "digits/monomials": "selection.start=6 selection.steps=[[2,4],[4,2]]",
     "digits/sf-ii": "data.validation=0.25 data.test_turns=2",
     "digits/mlp": "train.decay=cosine train.ema=0.9 train.statistics=2 data.validation=0.25",
+    "digits/settled-local-ws": f"{SETTLED} train.clip_norm=1 data.validation=0.25",
+    "digits/settled-monomials": f"{SETTLED} selection.start=6 selection.steps=[[2,4],[4,2]]",
 }
 
 

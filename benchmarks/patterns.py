@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from invint import Group
-from invint.nn import make_head
+from invint.nn import HEADS, LiftConv2d, make_head
+from invint.ops.steerable import Rings
 
 SIDE, CHANNELS = 15, 4
 Place = tuple[int, int]
@@ -61,6 +62,12 @@ VARIANTS: dict[str, Variant] = {
     "mlp": ("mlp", {}),
     "attention": ("attention", {}),
 }
+ON_GROUP: dict[str, Variant] = {  # these take the map before group pooling
+    "sf-ii": ("sf-ii", {"kernel_size": 5}),  # does not reach the border
+    "joint-monomials": ("joint-monomials", {"max_distance": 4}),
+    "joint-ws": ("joint-ws", {}),
+    "joint-mlp": ("joint-mlp", {}),
+}
 
 
 def random_head(variant: Variant, group: Group, seed: int, *, size: int = SIDE) -> nn.Module:
@@ -77,3 +84,40 @@ def difference(head: nn.Module, pair: Pair) -> float:
         empty = head(torch.zeros_like(pair.first))
     change: Tensor = (first - second).norm() / (first - empty).norm()
     return change.item()
+
+
+def crosses() -> tuple[Tensor, Tensor]:
+    """Return two images of two crosses each; in the second one of them is turned where it stands.
+
+    Of a cross one bar is bright and the other dark: turned by a quarter, it is its own negative.
+    """
+    cross = dots((1, 0), (-1, 0)) - dots((0, 1), (0, -1))
+    left, right = cross.roll(-2, 1), cross.roll(3, 1)
+    return (left + right)[None, None], (left - right)[None, None]
+
+
+def edges(images: Tensor, group: Group, seed: int) -> Tensor:
+    """Return the responses of random edge filters, ReLU included, before group pooling.
+
+    A half turn makes an edge filter its own negative. So the strongest response to an image and to
+    its negative are the same, at another element.
+    """
+    torch.manual_seed(seed)
+    layer = LiftConv2d(1, CHANNELS, 3, group, rings=Rings((0, 1), (0.6, 0.4))).double()
+    with torch.no_grad():
+        layer.weight[..., :2] = 0  # the functions that look alike from all sides
+        response: Tensor = layer(images).relu()
+    return response
+
+
+def crossing(variant: Variant, group: Group, seed: int) -> Pair:
+    """Return what a head is given of the two images with crosses."""
+    maps = [edges(image, group, seed) for image in crosses()]
+    if not takes_group(variant):
+        maps = [x.amax(2) for x in maps]
+    return Pair(maps[0], maps[1], "a cross turned where it stands")
+
+
+def takes_group(variant: Variant) -> bool:
+    """Say whether a head takes the map before group pooling."""
+    return getattr(HEADS[variant[0]], "takes_group", False)

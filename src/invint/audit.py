@@ -54,6 +54,7 @@ class Turn:
         max_drift: The same for the worst image; infinite where logits are not finite.
         changed: Fraction of images whose label, the largest logit, is another than upright.
         accuracy: Fraction of images with the right label, if labels were given.
+        confidence: Mean over images of the probability of the label; `None` if not measured.
     """
 
     angle: float
@@ -63,6 +64,7 @@ class Turn:
     max_drift: float
     changed: float
     accuracy: float | None = None
+    confidence: float | None = None
 
     @property
     def upright(self) -> bool:
@@ -118,6 +120,12 @@ class Audit:
     def worst(self) -> Turn:
         """The turn with the largest drift of any image."""
         return max(self.turns, key=lambda turn: turn.max_drift)
+
+    @property
+    def least_sure(self) -> Turn | None:
+        """The turn with the lowest mean confidence; `None` where that was not measured."""
+        known = [turn for turn in self.turns if turn.confidence is not None]
+        return min(known, key=lambda turn: turn.confidence or 0.0, default=None)
 
     @property
     def worst_drift(self) -> float:
@@ -388,6 +396,7 @@ def _compare(
     drift = torch.where(change == 0, 0.0, change / scale).nan_to_num(nan=math.inf, posinf=math.inf)
     found = torch.where(drift < math.inf, logits.argmax(dim=1), -1)  # no label without logits
     right = None if labels is None else (found == labels.cpu()).double().mean().item()
+    confidence = logits.softmax(dim=1).amax(dim=1).nan_to_num(nan=0.0)
     return Turn(
         angle=angle,
         mirrored=mirrored,
@@ -396,6 +405,7 @@ def _compare(
         max_drift=drift.max().item(),
         changed=(found != still.argmax(dim=1)).double().mean().item(),
         accuracy=right,
+        confidence=confidence.mean().item(),
     )
 
 

@@ -96,7 +96,7 @@ def test_monomials(command: Command, place: Path) -> None:
 @pytest.mark.slow
 def test_report(command: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("invint.report.page.load_data", lambda *_, **__: tiny_dataset())
-    monkeypatch.setattr("invint.report.page.IMAGES", 6)
+    monkeypatch.setattr("invint.report.measure.IMAGES", 6)
     write_run(place / "runs", seed=0)
     unfinished = write_run(place / "runs", seed=1)
     (unfinished / "result.json").unlink()

@@ -65,7 +65,7 @@ def test_wrong_names_get_one_line_and_status_2(command: Command) -> None:
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr("invint.report.page.load_data", lambda *_, **__: tiny_dataset())
-    monkeypatch.setattr("invint.report.page.IMAGES", 6)
+    monkeypatch.setattr("invint.report.measure.IMAGES", 6)
     app = typer.Typer()
     app.command()(report)
     return app

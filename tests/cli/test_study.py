@@ -2,6 +2,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from invint.cli.study import Workers, chosen_seeds, duration, study, study_table
 from invint.errors import InvintError
 from invint.study.forecast import Speed
 from invint.study.pool import InProcess, Outcome, Workspace, completed
-from invint.study.records import find_runs, read_records
+from invint.study.records import find_runs, read_records, write_records
 
 Invoke = Callable[..., Result]
 
@@ -106,7 +107,7 @@ def test_failed_runs_are_named_at_the_end_while_others_finish(invoke: Invoke) ->
 def test_a_page_is_written_where_asked(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("invint.report.page.IMAGES", 6)
+    monkeypatch.setattr("invint.report.measure.IMAGES", 6)
     page = tmp_path / "page.html"
     arguments = ["--report", str(page), "--title", "Two steps"]
     result = invoke("digits", "--seeds", "1", "--sizes", "50", "--only", "cnn", *arguments)
@@ -135,6 +136,103 @@ def test_a_dry_run_shows_the_plan_and_trains_nothing(
     assert not (tmp_path / "runs").exists()
     beside = invoke(*arguments, "--jobs", "2")
     assert "about 1 min on this machine, 2 side by side" in beside.stdout
+
+
+def test_a_plan_needs_no_data(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = Speed(step=10.0, image=0.0, tests=0)
+    monkeypatch.setattr("invint.study.forecast.measure", lambda *_, **__: speed)
+    arguments = ["table2", "--seeds", "1", "--sizes", "500,all", "--only", "pooling"]
+    nowhere = ["--data-dir", str(tmp_path / "nowhere")]
+    result = invoke(*arguments, *nowhere, "--dry-run")
+    assert result.exit_code == 0, result.output
+    rows = [line.split()[:4] for line in result.stdout.splitlines()[1:3]]
+    assert rows == [["rotmnist/pooling", size, "0", "187"] for size in ("500", "12,000")]
+    assert "rotmnist: " in line_of(invoke(*arguments, *nowhere))  # to train, it does
+
+
+def test_how_long_runs_on_an_unknown_number_of_images_are_is_said_to_be_unknown(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    arguments = ["settled-svhn", "--data", "svhn-recropped", "--seeds", "1", "--only", "pooling"]
+    result = invoke(*arguments, "--sizes", "1000,all", "--dry-run", "--data-dir", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()[1:3]]
+    assert rows == [
+        ["svhn/settled-pooling", size, "0", "unknown", "to", "do", "unknown"]
+        for size in ("1,000", "all")
+    ]
+    assert "svhn-recropped is not here and may have any number of images" in result.stdout
+
+
+HEADS_RECORD = Path(__file__).parents[2] / "results" / "digits-heads.json"
+PAIR = ["digits", "--only", "local-ws,pooling", "--seeds", "3"]
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Invoke:
+    """Call the command with whole runs, which are in records."""
+    app = typer.Typer()
+    app.command()(study)
+    fixed = ["--runs", str(tmp_path / "runs"), "--threads", "1", "--tables-only"]
+    return lambda *more: CliRunner().invoke(app, [*PAIR, *fixed, *more], env={"COLUMNS": "160"})
+
+
+def test_tables_are_made_from_any_number_of_records(whole: Invoke, tmp_path: Path) -> None:
+    runs = read_records(HEADS_RECORD)
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    write_records([run for run in runs if run.seed < 2], files[0])
+    write_records([run for run in runs if run.seed > 0], files[1])
+    known = [argument for file in files for argument in ("--known", str(file))]
+    both = whole("--sizes", "100,all", "--format", "csv", *known)
+    assert both.exit_code == 0, both.output
+    alone = ["--sizes", "100,all", "--format", "csv", "--known", str(HEADS_RECORD)]
+    assert both.stdout == whole(*alone).stdout
+    assert "12.21" in whole(*alone[:2], *alone[4:]).stdout
+    assert line_of(whole()) == (
+        "--tables-only: none of these runs is finished; give --known or --runs"
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_records_that_contradict_each_other_are_named(whole: Invoke, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    changed = [replace(run, error=0.5) for run in read_records(HEADS_RECORD)[:1]]
+    write_records(changed, other)
+    line = line_of(whole("--known", str(HEADS_RECORD), "--known", str(other)))
+    assert "two runs that should be the same differ, error is " in line
+
+
+def test_the_seeds_a_difference_needs_are_said_first(whole: Invoke) -> None:
+    known = ["--known", str(HEADS_RECORD)]
+    result = whole("--sizes", "50,all", "--see", "0.5", *known)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "seeds that show 0.5 points with a chance of 80%:"
+    assert lines[2].split() == ["local-ws", "−", "pooling", "50", "0", "unknown", "unknown"]
+    assert lines[3].split() == ["local-ws", "−", "pooling", "1,000", "3", "0.26", "5", "12"]
+    goal = ["--compare", "local-ws,pooling", "--width", "1", "--max-seeds", "20", "--sizes", "all"]
+    result = whole(*goal, *known)
+    assert "seeds after which the interval is 1 points wide:" in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last == (
+        "local-ws − pooling at 1,000 images, looked at after 3 seeds: +0.21 too few pairs: no "
+        "interval"
+    )
+
+
+@pytest.mark.slow
+def test_seeds_are_added_until_the_interval_is_narrow(invoke: Invoke, tmp_path: Path) -> None:
+    arguments = ["digits", "--seeds", "3", "--sizes", "50", "--only", "cnn,pooling"]
+    records = tmp_path / "records.json"
+    goal = ["--compare", "cnn,pooling", "--records", str(records), "--max-seeds"]
+    result = invoke(*arguments, *goal, "9", "--width", "1000")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1].endswith("; narrow enough")
+    assert [run.seed for run in read_records(records)] == [0, 1, 2, 3] * 2  # four have an interval
+    result = invoke(*arguments, *goal, "4", "--width", "0.001")
+    assert result.stdout.splitlines()[-1].endswith("; all of 4 seeds are used")
+    assert [run.seed for run in read_records(records)] == [0, 1, 2, 3] * 2
 
 
 def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
@@ -176,6 +274,17 @@ def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
         (["digits", "--address", "tcp://a"], "--address tcp://a: goes with --engine dask"),
         (["digits", "--slurm", "time=9"], "--slurm time=9: goes with --engine slurm"),
         (["digits", "--format", "html"], "--format html: there are terminal, markdown, csv, latex"),
+        (
+            ["digits", "--max-seeds", "9"],
+            "--max-seeds and --minutes end what --width begins: give it too",
+        ),
+        (["digits", "--width", "1", "--minutes", "1"], "--width is of one comparison at one size:"),
+        (["digits", "--compare", "cnn"], "--compare cnn: expected two recipes of the study, as "),
+        (
+            ["digits", "--compare", "cnn,pooling"],
+            "--compare cnn,pooling: goes with --see or --width",
+        ),
+        (["digits", "--see", "0"], "--see 0: expected percentage points above 0, such as 0.3"),
         (["digits", "--data", "digis"], "no data set 'digis'; did you mean 'digits'?"),
     ],
 )

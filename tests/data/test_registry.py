@@ -44,6 +44,17 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         load_dataset("imagenet")
 
 
+def test_numbers_and_shapes_are_known_without_the_files(tmp_path: Path) -> None:
+    known = {name: (entry.counts, entry.image_shape) for name, entry in DATASETS.items()}
+    assert known["rotmnist-regenerated"] == ((12_000, 50_000), (1, 28, 28))
+    assert known["stl10"] == ((5_000, 8_000), (3, 96, 96))
+    assert known["svhn-recropped"] == (None, (3, 32, 32))
+    assert known["folder"] == known["arrays"] == (None, None)
+    digits = load_dataset("digits")
+    assert known["digits"] == ((len(digits.train), len(digits.test)), digits.image_shape)
+    assert is_here(f"folder:{tmp_path}")
+
+
 @pytest.mark.parametrize("name", ["folder", "arrays", "folder:"])
 def test_own_data_needs_a_path(name: str) -> None:
     with pytest.raises(ConfigError, match=r"name the path after a colon, as (folder|arrays):PATH"):

@@ -34,3 +34,19 @@ def test_the_code_of_a_page_runs(
 def test_every_generated_table_is_there(page: Path) -> None:
     empty = re.findall(r"<!-- ([\w -]+) -->\s*<!-- /\1 -->", page.read_text())
     assert empty == [], "run `make figures`"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["headline", "shown", "undecided", "unlike", "settling", "missing"]
+)
+def test_what_the_results_claim_is_what_the_records_say(name: str) -> None:
+    import tables  # of benchmarks/
+
+    page = ROOT / ("README.md" if name == "headline" else "docs/results.md")
+    text = page.read_text().partition(f"<!-- {name} -->\n")[2].partition(f"\n<!-- /{name} -->")[0]
+    assert text == getattr(tables, name)(), "run `python benchmarks/tables.py`"
+    if name in ("shown", "undecided", "settling"):  # no claim without an interval
+        rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+        assert rows
+        assert all("[" in row for row in rows)

@@ -2,17 +2,34 @@
 
 import itertools
 import math
+from typing import Literal
 
 import pytest
 import torch
 from einops import rearrange
-from patterns import CHANNELS, HOOK, PAIRS, SIDE, VARIANTS, Pair, difference, random_head, stack
+from patterns import (
+    CHANNELS,
+    HOOK,
+    ON_GROUP,
+    PAIRS,
+    SIDE,
+    VARIANTS,
+    Pair,
+    crosses,
+    crossing,
+    difference,
+    edges,
+    random_head,
+    stack,
+)
 from torch import Tensor
 
 from invint import Cyclic, Dihedral, Group
 from invint.nn import (
+    GeneralisedMean,
     GlobalPool,
     GlobalWeightedSum,
+    GroupBispectrum,
     GroupPool,
     LocalWeightedSum,
     MLPIntegration,
@@ -294,3 +311,80 @@ def test_two_factors_see_mirror_images_unless_their_directions_are_mirrored_too(
 def test_a_perceptron_is_proportional_to_its_input() -> None:
     head, x = MLPIntegration(3, 7, Cyclic(8)), torch.randn(2, 3, 7, 7)
     assert_equal(head(2 * x), 2 * head(x))
+
+
+@each_group
+@pytest.mark.parametrize("kind", ["power", "exp"])
+def test_generalised_means_begin_blind_to_places_and_learn_to_see_neighbourhoods(
+    kind: Literal["power", "exp"], group: Group
+) -> None:
+    head = GeneralisedMean(CHANNELS, SIDE, group, kind, degree=3.0)
+    x = torch.randn(1, CHANNELS, SIDE, SIDE)
+    assert_equal(head(shuffled(x)), head(x))
+    torch.nn.init.normal_(head.weight)
+    seen = {name for name, pair in PAIRS.items() if difference(head, pair) > APART}
+    assert seen == {"angle", "radius", "mirror", "channels"} == SEEN_BY_MLP
+    assert all(difference(head, PAIRS[name]) < EQUAL for name in PAIRS.keys() - seen)
+
+
+SEEN_BY_MLP = {name for name, heads in SEEN_BY.items() if "mlp" in heads}
+
+
+@pytest.mark.parametrize("group", [Cyclic(4), Dihedral(4)], ids=str)
+def test_low_degrees_are_a_perceptron_and_a_weighted_sum(group: Group) -> None:
+    x = torch.randn(2, CHANNELS, 7, 7)
+    powers, exponentials = (
+        GeneralisedMean(CHANNELS, 7, group, kind, degree=2.0) for kind in ("power", "exp")
+    )
+    perceptron = MLPIntegration(CHANNELS, 7, group, layers=1)
+    sums = LocalWeightedSum(CHANNELS, 7, group)
+    for head, other in ((powers, perceptron.weights[0]), (exponentials, sums.weight)):
+        head.level.data.fill_(-20)
+        head.weight.data = other.data
+    torch.testing.assert_close(powers(x), perceptron(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(exponentials(x), sums(x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_bispectrum_tells_a_corner_from_its_mirror_image_and_pooling_does_not() -> None:
+    corner, mirrored = torch.zeros(2, 1, 1, 8, 1, 1)
+    corner[:, :, [0, 1, 3]], mirrored[:, :, [0, 2, 3]] = 1.0, 1.0
+    for kind in ("max", "mean"):
+        assert_equal(GroupPool(kind)(corner), GroupPool(kind)(mirrored))
+    layer = GroupBispectrum(1, Cyclic(8))
+    assert_apart(layer(corner), layer(mirrored))
+
+
+@pytest.mark.parametrize("group", [Cyclic(8), Dihedral(4)], ids=str)
+def test_the_bispectrum_sees_pixels_and_channels_one_by_one(group: Group) -> None:
+    layer, x = GroupBispectrum(CHANNELS, group), torch.randn(1, CHANNELS, 8, 7, 7)
+    moved = x[:, :, list(group.quotients[3])]
+    pixel, channel = x.clone(), x.clone()
+    pixel[..., 2, 4], channel[:, 1] = moved[..., 2, 4], moved[:, 1]
+    for other in (pixel, channel):
+        assert_apart(x, other)
+        assert_equal(layer(other), layer(x))
+
+
+def test_without_a_first_frequency_the_bispectrum_is_not_complete() -> None:
+    layer = GroupBispectrum(1, Cyclic(8))
+    first, second = torch.tensor([[1.0, 2.0, 4.0, 5.0], [1.0, 4.0, 2.0, 5.0]]).repeat(1, 2)
+    shape = (1, 1, 8, 1, 1)
+    assert_equal(layer(first.view(shape)), layer(second.view(shape)))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+def test_two_images_have_one_map_after_group_pooling(group: Group) -> None:
+    first, second = crosses()
+    for moved in (first, first.rot90(1, (2, 3)), first.rot90(2, (2, 3)), first.flip(2)):
+        assert not torch.equal(moved, second)
+    before = [edges(image, group, seed=0) for image in (first, second)]
+    assert_apart(*before)
+    assert_equal(before[0].amax(2), before[1].amax(2))
+
+
+@pytest.mark.parametrize("group", [*GROUPS, Dihedral(4)], ids=str)
+@pytest.mark.parametrize("name", [*VARIANTS, *ON_GROUP])
+def test_joint_heads_alone_see_a_cross_that_is_turned(name: str, group: Group) -> None:
+    variant = (VARIANTS | ON_GROUP)[name]
+    found = difference(random_head(variant, group, seed=0), crossing(variant, group, seed=0))
+    assert found > APART if name.startswith("joint") else found < EQUAL

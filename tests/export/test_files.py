@@ -3,9 +3,12 @@
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from torch import Tensor, nn
 
 from invint import ConfigError, ShapeError, create_model, parse_group
 from invint.export import FORMATS, KEY, ModelCard, export_model, load_model
+from invint.export.archive import OPERATIONS
+from invint.export.files import write_program
 from invint.models import Network
+from invint.models.fold import fold
 from invint.nn import HEADS, Monomials
 from invint.ops.steerable import Rings
 
@@ -376,6 +382,97 @@ class Planted:
 
 @pytest.mark.slow
 @pytest.mark.unchecked
+@pytest.mark.parametrize("suffix", [".onnx", ".safetensors"])
+def test_changed_weights_are_found(suffix: str, tmp_path: Path) -> None:
+    model, card = small()
+    path = tmp_path / f"a{suffix}"
+    export_model(model, path, card)
+    content = bytearray(path.read_bytes())
+    state = model.state_dict() if suffix == ".safetensors" else fold(model).state_dict()
+    weight = next(each for each in state.values() if each.numel() > 50)
+    place = bytes(content).index(weight.contiguous().numpy().tobytes())
+    content[place + 8] ^= 1
+    path.write_bytes(content)
+    assert_refused(path, "bytes of it have changed since it was written; export or copy it again")
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_an_operation_that_fails_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, card = small()
+    path = tmp_path / "a.pt2"
+    export_model(model, path, card)
+    content = path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        graph = next(each for each in archive.namelist() if each.endswith("models/model.json"))
+        text = archive.read(graph).decode()
+    program = json.loads(text)
+    nodes = program["graph_module"]["graph"]["nodes"]
+    last = next(node for node in reversed(nodes) if node["target"].endswith("linear.default"))
+    first = next(node for node in nodes if node["target"].endswith("conv2d.default"))
+    last["inputs"][0]["arg"] = first["inputs"][0]["arg"]  # an image where features are wanted
+    path.write_bytes(changed(content, "models/model.json", json.dumps(program)))
+    with pytest.raises(ConfigError) as refused:
+        load_model(path)(torch.rand(1, 2, 12, 12))
+    assert re.match(rf"{path}: an operation in it fails \(.+\); export the n", str(refused.value))
+    assert "\n" not in str(refused.value)
+    relu, linear = (f"torch.ops.aten.{name}.default" for name in ("relu", "linear"))
+    path.write_bytes(changed(content, "models/model.json", text.replace(relu, linear)))
+    capfd.readouterr()
+    assert_refused(path, "it is not a torch.export file, or only a part of one")
+    assert capfd.readouterr() == ("", "")
+
+
+def operations_of(model: nn.Module, path: Path, size: int) -> set[str]:
+    """Return the operations in an exported program."""
+    write_program(model, ModelCard(("a", "b"), (size, size), 1), path)
+    with zipfile.ZipFile(path) as archive:
+        graph = next(each for each in archive.namelist() if each.endswith("models/model.json"))
+        return set(re.findall(r'"target": "([^"]*)"', archive.read(graph).decode()))
+
+
+def ordinary_layers() -> nn.Module:
+    """Return a network of the layers of torch that people put around a head."""
+    activations = [
+        kind(inplace=inplace)
+        for kind in (nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish, nn.Hardsigmoid)
+        for inplace in (False, True)
+    ]
+    smooth = nn.LeakyReLU(), nn.ELU(), nn.GELU(), nn.Sigmoid(), nn.Tanh(), nn.Softplus(), nn.Mish()
+    pools = nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2)
+    end = nn.Flatten(), nn.LayerNorm(16), nn.Linear(16, 2)
+    norm = nn.GroupNorm(2, 4)
+    pad = nn.ZeroPad2d(1)
+    return nn.Sequential(
+        pad, nn.Conv2d(1, 4, 3), *activations, *smooth, nn.PReLU(), norm, *pools, *end
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_the_operations_that_are_read_are_those_of_our_exports(tmp_path: Path) -> None:
+    path, small = tmp_path / "a.pt2", partial(create_model, "sfcnn-small", image_size=20)
+    orbit = partial(create_model, "orbit-efficientnet-lite0", image_size=32)
+    scale_free = {"head": "joint-monomials", "head_options": {"scale_free": True}}
+    kinds: list[tuple[Callable[..., nn.Module], dict[str, Any], int]] = [
+        *((small, {"head": head}, 20) for head in HEADS),
+        *((small, {"group_pool": "bispectrum", "group": group}, 20) for group in ("C4", "D4")),
+        *((orbit, {"group": group}, 32) for group in ("C8", "D4")),
+        (small, scale_free, 20),
+        (partial(create_model, "cnn-small"), {}, 20),
+        (partial(create_model, "sf-wrn16-4", image_size=20, widths=(4, 8, 8)), {}, 20),
+    ]
+    found = operations_of(ordinary_layers(), path, 20)
+    for build, options, side in kinds:
+        model = build(num_classes=2, in_channels=1, **options)
+        found |= operations_of(model, path, side)
+    assert found == OPERATIONS
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
 def test_torch_files_cannot_bring_code(tmp_path: Path) -> None:
     model, card = small()
     path, trace = tmp_path / "a.pt2", tmp_path / "trace"
@@ -396,6 +493,7 @@ def test_torch_files_cannot_bring_code(tmp_path: Path) -> None:
         (weights, '"use_pickle": false', '"use_pickle": true', "has use_pickle True, which could"),
         (graph, '"guards_code": []', '"guards_code": ["exit()"]', r"has guards_code \['exit"),
         (graph, "torch.ops.aten.relu.default", "torch.hub.load", "has target 'torch.hub.load'"),
+        (graph, "torch.ops.aten.relu.default", "torch.ops.aten.save", "not among the operations"),
         (graph, "Symbol('", "__import__('os').system('", "has expr_str .* which could run code"),
     ]:
         text = texts[name].decode()

@@ -1,12 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from support.written_runs import write_run, write_study
 
 from invint.figures.charts import (
     calibration_drawing,
+    class_error_drawing,
     confusion_drawing,
     difference_drawing,
     error_drawing,
@@ -16,6 +18,7 @@ from invint.figures.charts import (
 from invint.figures.style import INK, series_of
 from invint.study.records import RunRecord, read_run
 from invint.study.tables import make_table, ordered_recipes
+from invint.train.evaluate import Bin
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
 
 def test_errors_are_those_of_the_table(runs: list[RunRecord]) -> None:
     table, series = make_table(runs), series_of(ordered_recipes(runs))
-    (axes,) = error_drawing(table, series).figure.axes
+    drawing = error_drawing(table, series)
+    assert drawing is not None
+    (axes,) = drawing.figure.axes
     assert len(axes.lines) == len(table.rows)
     for line, row in zip(axes.lines, table.rows, strict=True):
         assert list(np.asarray(line.get_xdata())) == list(table.sizes)
@@ -40,10 +45,9 @@ def test_errors_are_those_of_the_table(runs: list[RunRecord]) -> None:
     assert first.max() - first.min() == pytest.approx(2 * deviation)
 
 
-def test_one_size_alone_is_drawn_with_bars(tmp_path: Path) -> None:
+def test_one_size_alone_is_no_curve(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path, seed=seed, wrong=9 + seed)) for seed in range(2)]
-    (axes,) = error_drawing(make_table(runs), series_of(["digits/pooling"])).figure.axes
-    assert [type(each) for each in axes.collections] == [LineCollection]
+    assert error_drawing(make_table(runs), series_of(["digits/pooling"])) is None
 
 
 def test_without_a_pair_no_differences_are_drawn(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_many_classes_are_drawn_without_counts(tmp_path: Path) -> None:
 
 def test_calibration_is_of_all_seeds_together(runs: list[RunRecord]) -> None:
     own = [run for run in runs if (run.recipe, run.size) == ("digits/pooling", 1000)]
-    bins = merged_bins(own)
+    bins = merged_bins([run.calibration for run in own])
     assert sum(each.count for each in bins) == 3 * 120
     right = sum(run.test_images * (1 - run.error) for run in own)
     assert sum(each.count * each.accuracy for each in bins) == pytest.approx(right)
@@ -132,3 +136,43 @@ def test_calibration_is_of_all_seeds_together(runs: list[RunRecord]) -> None:
     assert list(np.asarray(upper.lines[1].get_xdata())) == [each.confidence for each in dots]
     assert list(np.asarray(upper.lines[1].get_ydata())) == [each.accuracy for each in dots]
     assert INK not in drawing.svg
+
+
+def test_scaled_answers_are_drawn_beside_those_as_trained(runs: list[RunRecord]) -> None:
+    own = [run for run in runs if (run.recipe, run.size) == ("digits/cnn", 1000)]
+    scaled = [(2.0, (Bin(60, 0.25, 0.5), Bin(60, 0.75, 0.75)))] * 3
+    drawing = calibration_drawing(own, series_of(["digits/cnn"])["digits/cnn"], scaled)
+    assert drawing is not None
+    upper = drawing.figure.axes[0]
+    assert list(np.asarray(upper.lines[2].get_xdata())) == [0.25, 0.75]
+    assert list(np.asarray(upper.lines[2].get_ydata())) == [0.5, 0.75]
+    assert upper.get_title(loc="right").endswith(" → 12.50%")
+    assert "divided by a temperature, 2.00 on average" in drawing.caption
+
+
+def test_errors_of_classes_are_means_over_seeds_the_worst_above(runs: list[RunRecord]) -> None:
+    look = series_of(ordered_recipes(runs))
+    networks = [
+        ([run for run in runs if (run.recipe, run.size) == (recipe, 100)], own)
+        for recipe, own in look.items()
+    ]
+    drawing = class_error_drawing(networks, most=4)
+    assert drawing is not None
+    (axes,) = drawing.figure.axes
+    errors = np.array(
+        [
+            [100 * np.mean([r.per_class[k].error for r in own]) for k in range(10)]
+            for own, _ in networks
+        ]
+    )
+    worst = np.argsort(-errors.mean(axis=0), kind="stable")[:4]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [f"{k} (12)" for k in worst]
+    for line, expected in zip(axes.lines, errors, strict=True):
+        assert list(np.asarray(line.get_xdata())) == pytest.approx(list(expected[worst]))
+    assert "The 4 worst of 10 classes." in drawing.caption
+
+
+def test_one_class_alone_is_not_compared(runs: list[RunRecord]) -> None:
+    alone = replace(runs[0], per_class=runs[0].per_class[:1])
+    assert class_error_drawing([([alone], series_of([alone.recipe])[alone.recipe])]) is None

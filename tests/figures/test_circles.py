@@ -57,3 +57,13 @@ def test_accuracy_is_drawn_at_its_angle() -> None:
     assert np.asarray(line.get_ydata())[6] == pytest.approx(81)
     assert list(np.asarray(exact.get_ydata())) == pytest.approx([90, 81, 72, 63])
     assert axes.get_ylim() == (40, 100)
+
+
+def test_confidence_is_named_as_such() -> None:
+    turns = {"digits/cnn": [(float(angle), 0.5) for angle in range(0, 360, 15)]}
+    series = series_of(["digits/cnn"])
+    drawing = angle_drawing(turns, series, data="digits", caption="Here.", what="confidence")
+    assert (drawing.name, drawing.title) == (
+        "confidence-digits",
+        "Confidence against angle, digits",
+    )

@@ -17,12 +17,17 @@ from invint.figures.sheets import (
     CELL,
     GAP,
     Hard,
+    Missed,
+    Unsure,
     contact_sheet,
     displayable,
     filter_drawing,
     hardest_drawing,
+    missed_drawing,
+    saliency_drawing,
+    unsure_drawing,
 )
-from invint.figures.style import GREY, Series, save_figure
+from invint.figures.style import BLUE, GREY, Series, save_figure
 from invint.groups import Cyclic, Dihedral
 from invint.study.records import read_run
 
@@ -167,3 +172,41 @@ def test_filters_are_drawn_with_their_angles(tmp_path: Path, group: Cyclic | Dih
     blue = colours[..., 2] > colours[..., 0]
     assert (blue == (filters.numpy() > 0)).all()
     assert math.isclose(colours[..., 3].max(), 1, rel_tol=1e-6)
+
+
+def headings(figure: Figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in figure.axes]
+
+
+def test_each_class_has_a_row_of_its_own_images() -> None:
+    first = Missed(3, 0.5, 12, (Hard(3, 3, 4, 2, 4), Hard(13, 3, 5, 1, 4)))
+    missed = [first, Missed(5, 0.25, 8, (Hard(5, 5, 6, 1, 4),))]
+    images, names = tiny_dataset().test.images, [f"n{label}" for label in range(10)]
+    figure = missed_drawing(missed, images, names, "digits").figure
+    assert headings(figure) == ["n3: 50.0% wrong (12 images)", "", "n5: 25.0% wrong (8 images)", ""]
+    assert texts(figure) == ["→ n4\n2 of 4", "→ n5\n1 of 4", "→ n6\n1 of 4", ""]
+    pictures = displayable(images)
+    for found, index in zip(shown(figure), (3, 13, 5), strict=True):
+        assert (found == pictures[index]).all()
+
+
+def test_the_least_sure_images_stand_under_their_angle() -> None:
+    images = torch.rand(2, 1, 6, 6)
+    unsure = Unsure(45.0, 0.625, images, (0, 1), (0, 0), (0.4, 0.55))
+    figure = unsure_drawing([(OWN, unsure)], ["cat", "dog"], "pets").figure
+    assert headings(figure)[0] == "pooling: 45°, 62.5%"
+    assert texts(figure) == ["cat\n40% sure", "dog → cat\n55% sure"]
+    assert (shown(figure)[1] == displayable(images)[1]).all()
+
+
+def test_saliency_is_blue_for_the_answer_and_orange_against_it(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path))
+    relevance = torch.zeros(1, 4, 4)
+    relevance[0, 0, 0], relevance[0, 3, 3] = 2.0, -1.0
+    drawing = saliency_drawing(torch.ones(1, 1, 4, 4), relevance, ["cat"], run, OWN)
+    picture, overlay = shown(drawing.figure)
+    assert (picture == 255).all()
+    assert to_hex(overlay[0, 0] / 255) == BLUE
+    assert overlay[3, 3, 0] > overlay[3, 3, 2] + 50
+    assert (overlay[1, 1] == 255).all()  # where nothing is relevant, the pale image
+    assert texts(drawing.figure) == ["cat", ""]

@@ -35,7 +35,7 @@ SHORT = Plan(side=16, batch_size=16, steps=2, seeds=1)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("invint.report.page.IMAGES", 24)
+        patch.setattr("invint.report.measure.IMAGES", 24)
         yield
 
 

@@ -15,7 +15,8 @@ from invint.models.registry import summaries, summarize
 from invint.nn import HEADS
 from invint.testing import assert_invariant
 
-STEERABLE = [name for name, entry in MODELS.items() if entry.group]
+# Backbones have fixed widths, take larger images, and have tests of their own.
+STEERABLE = [name for name, entry in MODELS.items() if entry.group and not entry.load]
 PAPER = [  # network, head, the paper's millions of parameters, size of its images
     ("wrn16-4", None, 2.75, 32),
     ("sf-wrn16-4", "max", 2.76, 32),
@@ -106,6 +107,10 @@ def test_says_what_there_is() -> None:
         create_model("wrn16-4", head="monomials")
     with pytest.raises(ConfigError, match="sfcnn-small has no option 'speed'; it has head, num_"):
         create_model("sfcnn-small", speed=3)
+    with pytest.raises(
+        ConfigError, match="sfcnn has no pretrained weights; efficientnet-lite0, or"
+    ):
+        create_model("sfcnn", pretrained=True)
     with pytest.raises(ConfigError, match="sfcnn: expected one kernel size for each of 2 widths"):
         create_model("sfcnn", widths=(2, 3))
     with pytest.raises(ConfigError, match=r"have depth 6n \+ 4 \(10, 16, 22, …\), got 17"):

@@ -1,6 +1,8 @@
+import itertools
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +35,74 @@ def test_own_angles_are_drawn_on_request() -> None:
     angles = torch.tensor(Monomials.random(99, max_distance=4, own_angles=True).angles)
     assert angles.max() > 5
     assert angles.max() < 2 * math.pi
+
+
+def test_exponents_are_drawn_from_a_range_on_request() -> None:
+    wide, unit = (
+        Monomials.random(
+            200, max_distance=4, exponents=exponents, generator=torch.Generator().manual_seed(3)
+        )
+        for exponents in ((0.5, 4.0), (0.0, 1.0))
+    )
+    assert (wide.distances, wide.angles) == (unit.distances, unit.angles)
+    expected = 0.5 + 3.5 * torch.tensor(unit.exponents)
+    torch.testing.assert_close(torch.tensor(wide.exponents), expected)
+    head = MonomialIntegration(1, 5, Cyclic(4), monomials=200, exponents=[0.5, 4.0])
+    assert head.exponents.max() > 1.5
+    assert head.exponents.sum(1).max() <= 4 + 1e-6
+
+
+@pytest.mark.parametrize("exponents", [(2.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0,)])
+def test_refuses_ranges_that_are_none(exponents: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"exponents must be the lowest and the highest, .*, got"):
+        MonomialIntegration(1, 5, Cyclic(4), exponents=exponents)
+
+
+def scale_free_head(**options: Any) -> MonomialIntegration:
+    return MonomialIntegration(2, 5, Cyclic(8), scale_free=True, **options).double()
+
+
+def test_scale_free_monomials_are_those_of_the_map_at_scale_one() -> None:
+    head = scale_free_head()
+    plain = MonomialIntegration(2, 5, Cyclic(8), monomials=head.monomials).double()
+    x = torch.randn(3, 2, 5, 5, dtype=torch.float64) * torch.tensor([0.01, 50.0])[:, None, None]
+    for image, channel in itertools.product(range(3), range(2)):
+        positive = [max(value, 0.0) for value in x[image, channel].flatten().tolist()]
+        scale = math.sqrt(sum(value**2 for value in positive) / len(positive))
+        expected = plain(x[image : image + 1] / scale).view(2, -1)[channel] * scale
+        found = head(x)[image].view(2, -1)[channel]
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.01, 0.1, 30.0])
+def test_what_scale_free_monomials_see_does_not_depend_on_the_scale(factor: float) -> None:
+    """The floor of the others washes out small maps."""
+    head = scale_free_head()
+    plain = MonomialIntegration(2, 5, Cyclic(8), monomials=head.monomials).double()
+    x = torch.rand(2, 2, 5, 5, dtype=torch.float64)
+    torch.testing.assert_close(head(factor * x), factor * head(x), rtol=1e-6, atol=0)
+    assert (plain(factor * x) / (factor * plain(x)) - 1).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-9, 1e4])
+def test_scale_free_gradients_are_finite_everywhere(value: float) -> None:
+    head = scale_free_head().float()
+    x = torch.full((1, 2, 5, 5), value)
+    x[0, 0, 2, 2] = 1.0
+    out = head(x.requires_grad_())
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().max() < 100
+
+
+def test_survivors_and_others_stay_scale_free() -> None:
+    head = scale_free_head(monomials=9)
+    x = torch.rand(2, 2, 5, 5, dtype=torch.float64)
+    kept = rearrange(head(x), "b (c m) -> b c m", c=2)[:, :, [7, 0]].flatten(1)
+    torch.testing.assert_close(head.keep([7, 0])(x), kept, rtol=1e-12, atol=0)
+    assert "scale_free=True" in repr(head)
 
 
 def test_small_groups_bound_the_exponents() -> None:
@@ -354,8 +424,10 @@ def test_refuses_a_distance_that_does_not_fit() -> None:
 
 def test_refuses_options_that_would_be_ignored() -> None:
     monomials = Monomials(((0, 1),), ((0, 0),), ((1, 1),))
-    with pytest.raises(ConfigError, match="describe random monomials; with given ones, leave th"):
+    with pytest.raises(ConfigError, match="describe random monomials; with given ones, leave"):
         MonomialIntegration(1, 5, Cyclic(4), monomials=monomials, own_angles=True)
+    with pytest.raises(ConfigError, match="own_angles and exponents describe random monomials; wi"):
+        MonomialIntegration(1, 5, Cyclic(4), monomials=monomials, exponents=(0.0, 2.0))
     with pytest.raises(ConfigError, match="max_distance must be at least 1, got 10, 3 and 0"):
         MonomialIntegration(1, 5, Cyclic(4), max_distance=0)
 

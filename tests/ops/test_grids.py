@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from invint.ops.grids import inscribed_disc, permute_grid, rotate
+from invint import parse_group
+from invint.ops.grids import inscribed_disc, move_back, move_by, permute_grid, rotate
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (6, 6)])
@@ -102,3 +103,19 @@ def test_a_disc_holds_the_pixels_that_are_near_the_centre(
     for row, column in itertools.product(*map(range, shape)):
         away = math.hypot(row - (shape[0] - 1) / 2, column - (shape[1] - 1) / 2)
         assert disc[row, column] == (away <= min(shape) / 2 - margin)
+
+
+@pytest.mark.parametrize("name", ["C4", "D4", "C6", "D8"])
+def test_moving_by_an_element_is_its_mirror_and_then_its_rotation(name: str) -> None:
+    group = parse_group(name)
+    x = torch.randn(2, 1, 9, 9, dtype=torch.float64)
+    for index, element in enumerate(group.elements):
+        expected = rotate(x.flip(-2) if element.flip else x, element.angle)
+        torch.testing.assert_close(move_by(x, group, index), expected)
+        back = rotate(x, -element.angle)
+        expected = back.flip(-2) if element.flip else back
+        torch.testing.assert_close(move_back(x, group, index), expected)
+    for symmetry in group.grid_symmetries:
+        moved = move_by(x, group, symmetry.element)
+        assert torch.equal(moved, permute_grid(x, symmetry.quarter_turns, symmetry.flip))
+        assert torch.equal(move_back(moved, group, symmetry.element), x)

@@ -50,6 +50,7 @@ def test_ranges_are_given_in_words_and_numbers() -> None:
         "model.kernel_size",
         "model.kernel_sizes",
         "model.pool_after",
+        "model.pretrained",
         "train.warmup",
         "train.label_smoothing",
         "train.clip_norm",

@@ -94,6 +94,9 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "got 33 parts; choose at most 32",
         ),
         ("selection.steps=5", "selection.steps must be a list like [[10, 5]], got 5"),
+        ("model.widths=[0]", "model.widths must each be at least 1, got [0]"),
+        ("model.widths=4,-1,8", "model.widths must each be at least 1, got [4, -1, 8]"),
+        ("model.widths=100001", "model.widths must each be at most 100,000, got 100001"),
         (
             "model.widths=wide",
             "model.widths must be a list like [5], got 'wide'",
@@ -151,7 +154,7 @@ OTHERS = {
     "test_share=0.3 split_seed=9 drop_leaks=true min_per_class=9 skip_class=nine",
     "model": "name=sfcnn head=max group=D4 n_fc=9 dropout=0.9 attention_heads=9 "
     "attention_dropout=0.9 widths=9,9,9 norm_features=true depths=2 group_pool=mean kernel_size=9 "
-    "kernel_sizes=9,9,9 pool_after=1",
+    "kernel_sizes=9,9,9 pool_after=1 pretrained=true",
     "head": HEAD_OPTIONS,
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=exponential lr_decay=0.9 "
     "lr_decay_epochs=8 warmup=2 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "

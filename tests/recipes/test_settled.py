@@ -44,6 +44,21 @@ def test_every_head_of_the_paper_and_both_poolings_have_a_settled_recipe(data: s
     assert paper <= set(HEADS)
 
 
+def test_any_head_there_is_has_a_settled_recipe_though_it_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(HEADS, "median", HEADS["avg"])
+    recipe, listed = find_recipe("digits/settled-median"), find_recipe("digits/settled-local-ws")
+    assert recipe.model == listed.model.replace(head="median")
+    assert (recipe.train, recipe.data) == (listed.train, listed.data)
+    assert recipe.about.endswith("with the head median.")
+    assert "digits/settled-median" not in RECIPES
+    # The maximum is listed as pooling, and nothing has two names.
+    for unknown in ("digits/settled-max", "digits/settled-mean", "stl10/settled-median"):
+        with pytest.raises(ConfigError, match=f"no recipe '{unknown}'"):
+            find_recipe(unknown)
+
+
 @pytest.mark.parametrize("name", ["rotmnist/settled-monomials", "svhn/settled-local-ws"])
 def test_features_are_normalised_before_the_first_dense_layer(name: str) -> None:
     model = find_recipe(name).model

@@ -1,5 +1,7 @@
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.browser import browser_page
-from support.written_runs import tiny_dataset, write_run, write_study
+from support.written_runs import tiny_dataset, write_json, write_run, write_study
 
 from invint.audit import Audit
 from invint.data.dataset import Dataset
@@ -23,8 +25,10 @@ ANCHORS = [
     "learning",
     "angles",
     "confusion",
+    "classes",
     "calibration",
     "hardest",
+    "saliency",
     "monomials",
     "filters",
     "runs",
@@ -35,7 +39,7 @@ ANCHORS = [
 @pytest.fixture(autouse=True)
 def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn a few images only."""
-    monkeypatch.setattr("invint.report.page.IMAGES", 6)
+    monkeypatch.setattr("invint.report.measure.IMAGES", 6)
 
 
 def load(choice: DataChoice) -> Dataset:
@@ -95,12 +99,36 @@ def test_every_section_and_figure_is_there(study: tuple[Path, list[RunRecord]]) 
     page = outline(study[0] / "report.html")
     assert [name for name in page.ids if name in ANCHORS] == ANCHORS
     expected = ["error-digits", "difference-digits", "learning-digits-100", "learning-digits-1000"]
-    expected += ["angles-digits", "hardest-digits", "monomials-digits-monomials"]
+    expected += ["angles-digits", "confidence-digits", "unsure-digits", "classes-digits"]
+    expected += ["missed-digits", "hardest-digits", "monomials-digits-monomials"]
     expected += ["selection-digits-monomials"]
     for recipe in ("cnn", "pooling", "monomials", "local-ws"):
         expected += [f"confusion-digits-{recipe}", f"calibration-digits-{recipe}"]
+        expected += [f"saliency-digits-{recipe}"]
     expected += [f"filter-digits-{name}" for name in ("pooling", "monomials", "local-ws")]
     assert sorted(page.figures) == sorted(expected)
+
+
+def test_a_recipe_has_one_name_everywhere(tmp_path: Path) -> None:
+    run = replace(read_run(write_run(tmp_path, "local-ws")), recipe="fit/local-ws")
+    names = {"fit/local-ws": "network & integration"}
+    write_report([run], tmp_path / "a.html", load=load, names=names)
+    text = (tmp_path / "a.html").read_text()
+    assert re.sub(r"aria-\w+|digits/local-ws|network &amp; integration", "", text).count("-ws") == 0
+    assert text.count("network &amp; integration") >= 8
+
+
+def test_training_images_are_counted_with_those_held_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    subset = json.loads((folder / "subset.json").read_text())
+    write_json(folder / "subset.json", subset | {"validation": list(range(25))})
+    run = read_run(folder)
+    assert (run.size, run.held_out) == (100, 25)
+    text = write_report([run], tmp_path / "a.html", load=load).read_text()
+    assert "of 125 training images 100 are learned from and 25 held out to choose by" in text
+    assert "<dt>training images</dt><dd>125</dd>" in text
+    assert "Confusions of pooling, 125 images" in text
+    assert "100 images" not in text
 
 
 def test_the_page_asks_for_nothing(study: tuple[Path, list[RunRecord]]) -> None:
@@ -153,7 +181,7 @@ def test_angles_are_measured_once_and_kept(tmp_path: Path) -> None:
 def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path, variant)) for variant in ("pooling", "local-ws")]
     text = write_report(runs, tmp_path / "a.html", load=refuse).read_text()
-    assert text.count("digits: there are no files; invint data fetch digits") == 2
+    assert text.count("digits: there are no files; invint data fetch digits") == 4
     assert "Not shown: no trained network with the head monomials among these runs" in text
     other = read_run(write_run(tmp_path / "other", fingerprint="feed"))
     text = write_report([other], tmp_path / "b.html", load=load).read_text()
@@ -188,7 +216,11 @@ def test_one_run_without_logs_and_predictions_still_makes_a_page(tmp_path: Path)
         (folder / name).unlink()
     write_report([read_run(folder)], tmp_path / "a.html", load=load)
     page = outline(tmp_path / "a.html")
-    assert page.figures == ["error-digits"]
+    assert page.figures == ["classes-digits"]
+    assert (
+        "Not shown: one number of training images alone; the table above has"
+        in (tmp_path / "a.html").read_text()
+    )
     text = (tmp_path / "a.html").read_text()
     assert "Not shown: the logs hold no epochs" in text
     assert text.count("Not shown: the runs hold no predictions") == 2
@@ -205,7 +237,7 @@ def test_two_data_sets_have_a_table_each(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path, data=data)) for data in ("digits", "rotmnist")]
     write_report(runs, tmp_path / "a.html", load=refuse)
     page = outline(tmp_path / "a.html")
-    assert {"error-digits", "error-rotmnist"} <= set(page.figures)
+    assert {f"confusion-{d}-{d}-pooling" for d in ("digits", "rotmnist")} <= set(page.figures)
 
 
 def test_runs_that_cannot_be_reported_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page in Chromium: choose, drop, paste, turn, compare, read what went wrong."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -16,17 +17,20 @@ from torch.nn.functional import cross_entropy, interpolate, pad
 
 from invint import create_model
 from invint.export import ModelCard, export_model
+from invint.serve.answers import pixels
 from invint.serve.limits import Limits
-from invint.serve.networks import ServedNetwork, open_networks
+from invint.serve.networks import ServedNetwork, open_networks, sample_images
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # checks of shapes make training slow
 Scheme = Literal["light", "dark"]
 
 GIVE = """
-([kind, name, type, content]) => {
-  const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
+([kind, type, files]) => {
   const data = new DataTransfer();
-  if (name) data.items.add(new File([bytes], name, { type }));
+  for (const [name, content] of files) {
+    const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
+    data.items.add(new File([bytes], name, { type }));
+  }
   const event = kind === "drop"
     ? new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true })
     : new ClipboardEvent("paste", { clipboardData: data, bubbles: true });
@@ -67,7 +71,13 @@ def address(trained: list[ServedNetwork]) -> Iterator[str]:
 
 def give(visit: Visit, kind: str, name: str, content: bytes) -> None:
     """Drop or paste a file on a page."""
-    visit.page.evaluate(GIVE, [kind, name, "image/png", base64_of(content)])
+    give_all(visit, kind, {name: content} if name else {})
+
+
+def give_all(visit: Visit, kind: str, files: dict[str, bytes]) -> None:
+    """Drop or paste several files at once."""
+    named = [(name, base64_of(content)) for name, content in files.items()]
+    visit.page.evaluate(GIVE, [kind, "image/png", named])
 
 
 def choose_sample(visit: Visit, digit: int) -> None:
@@ -181,6 +191,95 @@ def test_an_image_can_be_dropped_and_pasted(address: str) -> None:
         expect(visit.page.locator("#message")).to_be_hidden()
 
 
+def test_each_of_several_images_has_a_row_with_every_answer(
+    address: str, trained: list[ServedNetwork]
+) -> None:
+    samples = sample_images()
+    files = {f"digit-{digit}.png": samples[f"digit-{digit}"] for digit in (3, 7, 4)}
+    with browser_page(address) as visit:
+        page = visit.page
+        give_all(visit, "drop", files | {"notes.png": b"hello", "large.png": bytes(200_000)})
+        rows = page.locator("#several tbody tr")
+        expect(rows).to_have_count(5)
+        expect(page.locator("#several-title")).to_have_text("5 images")
+        heads = page.locator("#several thead th")
+        expect(heads).to_have_text(["image", *(network.title for network in trained)])
+        expect(page.locator("#status")).to_have_text("5 images answered.")
+        for row, content in zip(rows.all(), files.values(), strict=False):
+            for cell, network in zip(row.locator("td").all(), trained, strict=True):
+                image = pixels(content, network, Limits())
+                sure, label = network.probabilities(image, deadline=math.inf)[0].max(dim=0)
+                expect(cell.locator("strong")).to_have_text(network.card.class_names[int(label)])
+                shown = cell.locator("small").inner_text().removesuffix("\u00a0%")
+                assert abs(float(shown) - 100 * sure) <= 0.51
+        expect(rows.nth(3).locator("td")).to_contain_text("The image holds no picture; expected")
+        expect(rows.nth(4).locator("td")).to_contain_text("This file has 0.2 MiB; at most")
+        rows.nth(1).click()  # the row goes to the dial
+        expect(page.locator("#tried button")).to_have_attribute("title", "digit-7.png")
+        expect(rows.nth(1)).to_have_attribute("aria-current", "true")
+        visit.errors[:] = [each for each in visit.errors if "status of 415" not in each]
+        visit.errors[:] = [each for each in visit.errors if "failed: blob:" not in each]
+
+
+def test_a_long_list_is_cut_and_says_so(address: str) -> None:
+    with browser_page(address) as visit:
+        visit.page.route("**/api/predict", lambda route: route.abort())
+        content = base64_of(picture(4))
+        visit.page.evaluate(
+            GIVE, ["drop", "image/png", [(f"{k}.png", content) for k in range(203)]]
+        )
+        expect(visit.page.get_by_role("alert")).to_contain_text("the other 3 are left out")
+        expect(visit.page.locator("#several tbody tr")).to_have_count(200)
+        expect(visit.page.locator("#status")).to_have_text("200 images answered.")
+        visit.errors.clear()
+
+
+FAKE_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+
+
+def test_a_frame_of_the_camera_is_answered(address: str) -> None:
+    with browser_page(address, arguments=FAKE_CAMERA) as visit:
+        page = visit.page
+        camera = page.locator("#camera")
+        camera.click()
+        expect(camera).to_have_text("Close the camera")
+        for number in (1, 2):
+            page.get_by_role("button", name="Take a picture").click()
+            tried = page.locator("#tried button").first
+            expect(tried).to_have_attribute("title", f"camera-{number}.jpg")
+        image = page.locator("#image")
+        expect(image).to_be_visible()
+        sides = image.evaluate("each => [each.naturalWidth, each.naturalHeight]")
+        assert sides[0] == sides[1] > 100
+        tracks = page.evaluate_handle("state.stream.getTracks()")
+        camera.click()
+        expect(page.locator("#booth")).to_be_hidden()
+        assert tracks.evaluate("each => each.map((track) => track.readyState)") == ["ended"]
+
+
+def test_the_page_says_why_there_is_no_camera(address: str) -> None:
+    with browser_page(address) as visit:
+        message = visit.page.get_by_role("alert")
+        for name, text in (
+            ("NotFoundError", "There is no camera."),
+            ("NotAllowedError", "The browser does not allow the camera here"),
+            ("AbortError", "The camera cannot be used: gone."),
+        ):
+            visit.page.evaluate(
+                "name => { navigator.mediaDevices.getUserMedia ="
+                " async () => { throw new DOMException('gone', name); }; }",
+                name,
+            )
+            visit.page.locator("#camera").click()
+            expect(message).to_contain_text(text)
+        visit.page.evaluate(
+            "() => Object.defineProperty(navigator, 'mediaDevices', { value: undefined })"
+        )
+        visit.page.locator("#camera").click()
+        expect(message).to_contain_text("only to pages on this machine (localhost) or over")
+        expect(visit.page.locator("#booth")).to_be_hidden()
+
+
 def test_a_file_can_be_chosen_and_a_format_the_browser_cannot_show_is_shown_anyway(
     address: str, tmp_path: Path
 ) -> None:
@@ -289,8 +388,14 @@ def test_nothing_is_wider_than_the_window(
     address: str, width: int, scheme: Scheme, tmp_path: Path
 ) -> None:
     folder = Path(os.environ.get("INVINT_SCREENSHOTS", tmp_path))
-    with browser_page(address, width=width, scheme=scheme) as visit:
+    camera = FAKE_CAMERA
+    with browser_page(address, width=width, scheme=scheme, arguments=camera) as visit:
+        content = sample_images()["digit-5"]
+        give_all(visit, "drop", {f"{'a long name ' * k}{k}.png": content for k in range(6)})
+        expect(visit.page.locator("#status")).to_have_text("6 images answered.")
         choose_sample(visit, 3)
+        visit.page.locator("#camera").click()
+        expect(visit.page.locator("#booth")).to_be_visible()
         visit.page.get_by_role("slider").focus()
         for _ in range(3):
             visit.page.keyboard.press("PageUp")

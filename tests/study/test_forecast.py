@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from invint.recipes.recipe import Recipe
 from invint.study import forecast as module
 from invint.study.forecast import FEW, Forecast, Speed, forecast, measure, representative
 from invint.train import timing
+from invint.train.setup import RunData
 from invint.train.timing import seconds_per_step
 
 
@@ -71,6 +73,25 @@ def test_real_steps_are_made_and_nothing_is_kept(
     assert 0 < speed.image < 1
     assert speed.tests == 797 * 17
     assert list(tmp_path.iterdir()) == []
+
+
+def test_noise_stands_for_images_that_are_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = list[tuple[int, ...]]()
+
+    def pretend(_: Recipe, data: RunData, *__: object, **___: object) -> float:
+        shapes.append(data.dataset.image_shape)
+        return 0.5
+
+    monkeypatch.setattr(module, "seconds_per_step", pretend)
+    monkeypatch.setattr(module, "seconds_per_image", pretend)
+    workspace = replace(workspace_in(tmp_path), data_dir=tmp_path)
+    for name, turns in (("rotmnist/pooling", 1), ("svhn/wrn-rotate", 16)):
+        speed = measure(find_recipe(name), workspace)
+        tests = {"rotmnist/pooling": 50_000, "svhn/wrn-rotate": 26_032 * 17}
+        assert (speed.tests, find_recipe(name).data.test_turns) == (tests[name], turns)
+    assert set(shapes) == {(1, 28, 28), (3, 32, 32)}
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 import pytest
 
 from invint.errors import ConfigError
+from invint.nn import HEADS
 from invint.recipes import find_recipe
 from invint.recipes.recipe import DataChoice
-from invint.study.grid import STUDIES, Cell, Study, find_study, plan
+from invint.study.grid import STUDIES, Cell, Study, chosen_recipes, find_study, plan
 from invint.study.paper import TABLES
 
 SMALL = Study("two heads", ("digits/cnn", "digits/pooling"), (100, None), 2)
@@ -87,6 +88,22 @@ def test_sizes_of_the_study_that_other_data_do_not_have_are_left_out() -> None:
 def test_what_is_not_there_is_said_in_one_line(options: dict[str, object], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
         plan(SMALL, thousand, **options)  # type: ignore[arg-type]
+
+
+def test_a_settled_study_has_any_head_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HEADS, "median", HEADS["avg"])
+    study = find_study("settled-digits")
+    asked = ["median", "local-ws", "settled-pooling"]
+    names = ["settled-pooling", "settled-local-ws", "settled-median"]
+    assert chosen_recipes(study, asked) == [f"digits/{name}" for name in names]
+    assert chosen_recipes(study) == list(study.recipes)
+    cells = plan(study, thousand, sizes=[100], only=["median"])
+    assert [(cell.recipe.name, cell.seed) for cell in cells] == [
+        ("digits/settled-median", seed) for seed in range(10)
+    ]
+    for other in (SMALL, find_study("digits")):  # the training of these is not ours
+        with pytest.raises(ConfigError, match="--only median: no such recipe"):
+            chosen_recipes(other, ["median"])
 
 
 def test_an_unknown_study_names_the_nearest() -> None:

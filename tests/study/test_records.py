@@ -4,11 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.written_runs import tiny_dataset, write_json, write_run
-from torch.nn.functional import softmax
 
 from invint.errors import ConfigError, RunError
 from invint.study.records import (
-    calibration_bins,
     check_alike,
     confusion_matrix,
     find_runs,
@@ -19,6 +17,7 @@ from invint.study.records import (
     to_record,
     write_records,
 )
+from invint.train.evaluate import calibration_bins
 
 
 def test_a_run_is_read_with_its_numbers(tmp_path: Path) -> None:
@@ -36,23 +35,14 @@ def test_a_run_is_read_with_its_numbers(tmp_path: Path) -> None:
     assert run.folder == folder
 
 
-def test_confusions_and_bins_match_loops() -> None:
+def test_confusions_match_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(200, 4, generator=generator)
     labels = torch.randint(4, (200,), generator=generator)
     matrix = [[0] * 4 for _ in range(4)]
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(5)]
-    for row, label in zip(logits, labels.tolist(), strict=True):
-        chances = softmax(row.double(), dim=0).tolist()
-        found = chances.index(max(chances))
-        matrix[label][found] += 1
-        bins[min(4, int(5 * max(chances)))].append((max(chances), found == label))
+    for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
+        matrix[label][row.index(max(row))] += 1
     assert confusion_matrix(logits, labels) == tuple(map(tuple, matrix))
-    for result, members in zip(calibration_bins(logits, labels, bins=5), bins, strict=True):
-        assert result.count == len(members)
-        if members:
-            assert result.confidence == pytest.approx(sum(c for c, _ in members) / len(members))
-            assert result.accuracy == pytest.approx(sum(r for _, r in members) / len(members))
 
 
 def test_calibration_error_is_the_weighted_gap(tmp_path: Path) -> None:
@@ -94,6 +84,31 @@ def test_runs_are_found_below_folders_and_only_once(tmp_path: Path) -> None:
         ("digits/pooling", 1),
     ]
     assert notes == []
+
+
+def test_records_of_the_same_runs_are_merged_as_often_as_one_likes(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / "runs", seed=seed)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    everything = find_runs([tmp_path / "runs"])
+    write_records(everything[:2], first)
+    write_records(everything[1:], second)
+    both = find_runs([first, second])
+    assert both == find_runs([second, first, second]) == find_runs([first, second, first])
+    assert [run.seed for run in both] == [0, 1, 2]
+    assert [run.folder is None for run in find_runs([tmp_path / "runs", first])] == [False] * 3
+
+
+def test_records_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    here, there = write_run(tmp_path / "here", wrong=12), write_run(tmp_path / "there", wrong=18)
+    records = tmp_path / "there.json"
+    write_records(find_runs([there]), records)
+    with pytest.raises(ConfigError) as caught:
+        find_runs([tmp_path / "here", records])
+    assert str(caught.value) == (
+        "digits/pooling, 100 images, seed 0: two runs that should be the same differ, error is "
+        f"0.1 in {here} and 0.15 in {records}; leave one of them out"
+    )
 
 
 def test_unfinished_and_damaged_runs_are_left_out_with_a_line(tmp_path: Path) -> None:

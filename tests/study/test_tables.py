@@ -56,6 +56,19 @@ def test_heads_are_compared_with_pooling_over_the_same_seeds(tmp_path: Path) -> 
     assert [row.recipe for row in table.compared] == ["digits/local-ws"]
 
 
+def test_settled_heads_are_compared_with_settled_pooling(tmp_path: Path) -> None:
+    wrong = {"pooling": 30, "local-ws": 20, "settled-local-ws": 12, "settled-pooling": 14}
+    runs = [
+        read_run(write_run(tmp_path, variant, seed=seed, wrong=count + seed))
+        for variant, count in wrong.items()
+        for seed in range(2)
+    ]
+    rows = {row.recipe: row.cells[0].difference for row in make_table(runs).rows}
+    both = [rows[f"digits/{each}local-ws"] for each in ("", "settled-")]
+    assert [found and found.mean for found in both] == pytest.approx([-1000 / 120, -200 / 120])
+    assert rows["digits/settled-pooling"] is rows["digits/pooling"] is None
+
+
 def test_other_training_images_make_no_pair(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path, seed=seed)) for seed in range(2)]
     for seed in range(2):

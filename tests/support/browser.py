@@ -48,6 +48,7 @@ def browser_page(
     height: int = 900,
     scheme: Literal["light", "dark"] = "light",
     password: str | None = None,
+    arguments: tuple[str, ...] = (),
 ) -> Iterator[Visit]:
     """Open a page and fail at the end if it had errors or asked another machine for anything.
 
@@ -57,12 +58,13 @@ def browser_page(
         height: Of the window, in pixels.
         scheme: Colours the reader prefers.
         password: What the reader enters where the browser asks for one.
+        arguments: More of Chromium's command line.
     """
     executable = chromium_path()
     url = address.resolve().as_uri() if isinstance(address, Path) else address
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu", *arguments]
         )
         try:
             page = browser.new_page(

@@ -28,14 +28,13 @@ CLASSES = tuple("0123456789")
 def write_network(path: Path, name: str, head: str | None = None, **card: Any) -> Path:
     """Export a network with random weights."""
     values = {"class_names": CLASSES, "image_size": (20, 20), "in_channels": 1, **card}
-    options = {} if head is None else {"head": head}
     torch.manual_seed(1)
     model = create_model(
         name,
+        head=head,
         num_classes=len(values["class_names"]),
         in_channels=values["in_channels"],
         image_size=values["image_size"],
-        **options,
     )
     export_model(model.eval(), path, ModelCard(name=name, head=head, **values))
     return path

@@ -1,4 +1,7 @@
+import os
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from invint.errors import ConfigError
 from invint.nn import HEADS
 from invint.ops.grids import rotate
 from invint.train import Execution
-from invint.train.device import FIXED
+from invint.train.device import CACHES, FIXED, cache_folder
 from invint.train.loop import Meter, Objective, make_optimizer
 
 
@@ -116,6 +119,65 @@ def test_a_run_does_not_go_on_otherwise(other: dict[str, object], message: str) 
     begun = Execution(device="cpu", threads=3, compile=False, precision="float32").decided()
     with pytest.raises(ConfigError, match=message):
         Execution(**other).as_begun(begun.environment(), Path("run"))  # type: ignore[arg-type]
+
+
+def test_compiled_code_is_kept_where_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INVINT_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert cache_folder() == tmp_path / "user" / "invint-compiled"
+    monkeypatch.setenv("INVINT_CACHE", str(tmp_path / "chosen"))
+    assert cache_folder() == tmp_path / "chosen"
+    assert cache_folder(tmp_path / "given") == tmp_path / "given"
+
+
+def test_compilers_have_the_folder_while_a_run_is_executed_and_their_own_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "before")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    execution = Execution(device="cpu", compile=True, cache=tmp_path / "code").decided()
+    with execution.applied():
+        assert {name: os.environ[name] for name in CACHES} == {
+            name: str(tmp_path / "code" / part) for name, part in CACHES.items()
+        }
+    assert os.environ["TRITON_CACHE_DIR"] == "before"
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    with replace(execution, compile=False).applied():
+        assert os.environ["TRITON_CACHE_DIR"] == "before"
+
+
+def test_a_folder_for_code_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    execution = Execution(device="cpu", compile=True, cache=tmp_path / "file" / "code").decided()
+    message = r"file/code: cannot keep compiled code there \(.*\); set INVINT_CACHE to a folder"
+    with pytest.raises(ConfigError, match=message), execution.applied():
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_what_was_compiled_is_found_again_where_the_folder_was_carried(
+    tmp_path: Path, device: str
+) -> None:
+    from torch._dynamo.utils import counters
+    from torch._inductor.utils import clear_caches
+
+    def hits(folder: Path) -> int:
+        torch._dynamo.reset()
+        clear_caches()  # of this process, as another one would start
+        counters.clear()
+        with Execution(device=device, compile=True, cache=folder).decided().applied():
+            compiled = torch.compile(lambda x: (x.sin() * 2).sum())
+            found = compiled(torch.ones(8, device=device))
+        torch.testing.assert_close(found, 16 * torch.ones((), device=device).sin())
+        return counters["inductor"]["fxgraph_cache_hit"]
+
+    assert hits(tmp_path / "made") == 0
+    shutil.move(tmp_path / "made", tmp_path / "carried")
+    assert hits(tmp_path / "carried") > 0
 
 
 @pytest.mark.slow

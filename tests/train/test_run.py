@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 from invint.data.registry import load_dataset
 from invint.errors import ConfigError, DataError, Interrupted, RunError
 from invint.export import load_model
+from invint.models import MODELS, Network
 from invint.recipes import changed, find_recipe
 from invint.train import Execution, train_run
 from invint.train.setup import class_weights
@@ -212,6 +214,19 @@ def test_monomials_whose_exponents_became_negative_can_be_gone_on_with(tiny: Tin
     state = load_file(run.folder() / "model.safetensors")
     assert any((each < 0).any() for name, each in state.items() if name.endswith("exponents"))
     assert load_model(run.folder() / "model.safetensors").card.head == "monomials"
+
+
+def test_a_finished_run_says_what_it_is_not(tiny: Tiny) -> None:
+    run = tiny()
+    run.train()
+    watch = run.train(execution=Execution(threads=63, precision="bfloat16", device="cpu"))
+    assert watch.notes == [
+        f"{run.folder()} is complete; nothing to do",
+        "it ran with precision float32, not bfloat16 as asked for; "
+        "choose another --runs folder to run it again",
+        "it ran with threads 1, not 63 as asked for; choose another --runs folder to run it again",
+    ]
+    assert len(watch.results) == 1
 
 
 def test_a_finished_run_is_not_run_again(tiny: Tiny) -> None:
@@ -460,3 +475,21 @@ def test_class_weights_are_inverse_to_how_often_classes_occur() -> None:
     assert weights.tolist() == pytest.approx([6 / 15, 6 / 5, 6 / 5, 6 / 10, 6 / 5])
     balanced = class_weights(torch.arange(4).repeat(3), 4)
     assert balanced.tolist() == [1, 1, 1, 1]
+
+
+def test_a_run_begins_with_pretrained_weights_and_leaves_pixels_to_the_network(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(network: Network) -> None:
+        torch.nn.init.constant_(next(network.parameters()), 7.0)
+
+    monkeypatch.setitem(MODELS, "cnn-small", replace(MODELS["cnn-small"], load=load))
+    choices = ("model.group=none", "train.lr=0")
+    run = tiny("digits/cnn", "model.pretrained=true", *choices)
+    run.train()
+    model = load_model(run.folder() / "model.safetensors")
+    assert (model.card.mean, model.card.std) == ((0.0,), (1.0,))
+    assert (load_file(run.folder() / "model.safetensors")["features.0.weight"] == 7).all()
+    fresh = tiny("digits/cnn", *choices)
+    fresh.train()
+    assert (load_file(fresh.folder() / "model.safetensors")["features.0.weight"] != 7).all()

@@ -235,6 +235,9 @@ def test_what_is_drawn_is_as_the_head_has_it() -> None:
     pairs = drawn(name, many, "head.factors=2", "head.own_angles=true")
     assert {len(row) for row in pairs.distances} == {2}
     assert len({row[1] for row in pairs.angles}) == 50
+    steep = drawn(name, many, "head.exponents=1,3")
+    assert (steep.distances, steep.angles) == (usual.distances, usual.angles)
+    assert max(map(max, steep.exponents)) > 2
 
 
 def test_a_catalog_has_more_combinations_where_distances_are_larger() -> None:

@@ -11,7 +11,7 @@ from support.written_runs import tiny_dataset
 
 from invint.errors import ConfigError, DataError
 from invint.export import ModelCard
-from invint.nn import MonomialIntegration, Monomials
+from invint.nn import GroupBispectrum, MonomialIntegration, Monomials
 from invint.recipes import changed, find_recipe
 from invint.recipes.recipe import DataChoice
 from invint.train.setup import RunData, make_card, map_size
@@ -95,6 +95,17 @@ def card_of(name: str, *assignments: str, **changes: Any) -> ModelCard:
             ["head.max_distance=4", "head.factors=2", "head.own_angles=true", "head.floor=0.2"],
             {"monomials": 20, "max_distance": 4, "factors": 2, "own_angles": True, "floor": 0.2},
         ),
+        (
+            "digits/monomials",
+            ["head.exponents=0.5,2", "head.scale_free=true"],
+            {"monomials": 20, "exponents": [0.5, 2.0], "scale_free": True},
+        ),
+        ("digits/pooling", ["model.head=power-mean", "head.power=20"], {"power": 20.0}),
+        (
+            "digits/pooling",
+            ["model.head=exp-mean", "head.sharpness=9", "head.kernel_size=1"],
+            {"sharpness": 9.0, "kernel_size": 1},
+        ),
     ],
 )
 def test_cards_carry_the_options_of_the_head(
@@ -129,6 +140,10 @@ def test_cards_carry_the_options_of_the_network() -> None:
     last, before = card.build().eval().forward_features(torch.zeros(1, 1, *card.image_size))
     assert (last.shape[-1] * 2, before.shape[-1]) == (card.image_size[0], card.image_size[0])
     assert "depths" not in card_of("digits/local-ws").options
+    card = card_of("digits/local-ws", "model.group_pool=bispectrum")
+    assert card.options["group_pool"] == "bispectrum"
+    built = card.build().modules()
+    assert [type(each) for each in built if isinstance(each, GroupBispectrum)] == [GroupBispectrum]
     with pytest.raises(ConfigError, match="cnn-small has no option 'depths'; it has num_classes"):
         card_of("digits/cnn", "model.depths=2").build()
     with pytest.raises(ConfigError, match="cnn-small has no option 'group_pool'; it has num_cla"):

@@ -1,5 +1,7 @@
 """`invint study`: a grid of runs, its plan, its table, its report."""
 
+import sys
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,19 +33,23 @@ from invint.errors import ConfigError, Interrupted, RunError
 from invint.files import check_writable
 
 if TYPE_CHECKING:  # they need torch, which help does not wait for
+    from invint.recipes.recipe import DataChoice
     from invint.study.grid import Cell
     from invint.study.pool import Outcome, Workspace
     from invint.study.records import RunRecord
+    from invint.study.sequence import Goal, Outlook
     from invint.study.tables import Table
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ENGINES = ("local", "dask", "slurm")
+SEEDS = "How many seeds"  # head of a group of options in the help text
+UNKNOWN = sys.maxsize  # images of a set that is not here and may have any number
 
 
 def study(  # noqa: PLR0913
     name: Annotated[
         str,
-        typer.Argument(metavar="STUDY", help="table1 … table5, digits or digits-selection."),
+        typer.Argument(metavar="STUDY", help="table1 … table5, digits, settled-digits, …"),
     ],
     seeds: Annotated[
         str | None,
@@ -77,6 +83,38 @@ def study(  # noqa: PLR0913
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and how long it takes here.")
     ] = False,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Train nothing: show what there is by now.")
+    ] = False,
+    see: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            rich_help_panel=SEEDS,
+            help="Say first how many seeds show a difference of so many percentage points.",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", rich_help_panel=SEEDS, help="Two recipes; else each with pooling."
+        ),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            rich_help_panel=SEEDS,
+            help="Add seeds to --compare until its interval is no wider than this.",
+        ),
+    ] = None,
+    max_seeds: Annotated[
+        int | None,
+        typer.Option(metavar="N", rich_help_panel=SEEDS, help="Add no seed beyond so many."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(rich_help_panel=SEEDS, help="Add no seed after this time.")
+    ] = None,
     runs: Runs = Path("runs"),
     data_dir: DataDir = None,
     format: Annotated[
@@ -86,8 +124,10 @@ def study(  # noqa: PLR0913
         Path | None, typer.Option(metavar="FILE", help="Write small records to this file.")
     ] = None,
     known: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Records of runs made elsewhere: not run again."),
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Records of runs made elsewhere: not run again; repeatable."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page to this file.")
@@ -110,10 +150,10 @@ def study(  # noqa: PLR0913
     from invint.train import Execution
 
     workers = Workers(jobs, engine, address, tuple(slurm or ()))
-    output = Output(format, records, known, report, title or f"Study {name}")
+    output = Output(format, records, tuple(known or ()), report, title or f"Study {name}")
     cells = plan(
         find_study(name),
-        cache(lambda choice: len(loaded(choice, data_dir).train)),
+        cache(lambda choice: training_images(choice, data_dir, must=not (dry_run or tables_only))),
         seeds=chosen_seeds(seeds, seed),
         sizes=_sizes(sizes),
         only=[each.strip() for each in only.split(",")] if only else (),
@@ -130,22 +170,20 @@ def study(  # noqa: PLR0913
     )
     execution = Execution(device=device, precision=precision, compile=compile, threads=threads)
     workspace = Workspace(
-        runs=runs, data_dir=data_dir, execution=execution, known=known_runs(known)
+        runs=runs, data_dir=data_dir, execution=execution, known=known_runs(output.known)
     )
+    goal = chosen_goal(cells, compare, width, max_seeds, minutes)
+    if compare is not None and see is None and goal is None:
+        raise ConfigError(f"--compare {compare}: goes with --see or --width")
+    if see is not None or goal is not None:
+        show_seeds(cells, at_hand(cells, workspace, output), see, compare, goal)
     if dry_run:
         show_plan(cells, workspace, jobs)
         return
-    try:
-        failed = train_all(cells, workspace, workers)
-    finally:  # also of a study that was stopped
-        show_results(cells, workspace, output)
-    if report is not None:
-        write_page(cells, workspace, output, report)
-    if failed:
-        raise RunError(
-            f"{len(failed)} of {len(cells)} runs failed, first {failed[0].cell.label}: "
-            f"{failed[0].problem}"
-        )
+    if tables_only:
+        show_what_there_is(cells, workspace, output, goal)
+        return
+    train_and_show(cells, workspace, workers, output, goal)
 
 
 # The options
@@ -187,14 +225,14 @@ class Output:
     Attributes:
         format: Of the table.
         records: A file to write records to.
-        known: A file of records of runs made elsewhere.
+        known: Files of records of runs made elsewhere.
         report: A file to write a page to.
         title: Of the page.
     """
 
     format: str
     records: Path | None
-    known: Path | None
+    known: tuple[Path, ...]
     report: Path | None
     title: str
 
@@ -232,25 +270,89 @@ def _sizes(text: str | None) -> list[int | None] | None:
         raise ConfigError(f"--sizes {text}: expected numbers or all, like 100,1000,all") from error
 
 
-def known_runs(records: Path | None) -> frozenset[tuple[str, int]]:
-    """Return hash and seed of the runs in a file of records, if they compare with this version."""
-    if records is None:
-        return frozenset()
-    from invint.study.records import read_records
+def known_runs(files: Sequence[Path]) -> frozenset[tuple[str, int]]:
+    """Return hash and seed of the runs in files of records, if they compare with this version."""
+    from invint.study.records import find_runs, read_records
     from invint.version import COMPARABLE, __version__
 
-    runs = read_records(records)
     alike = COMPARABLE if __version__ in COMPARABLE else ()
-    others = sorted({run.version for run in runs} - {__version__, *alike})
-    if others:
+    for path in files:
+        others = sorted({run.version for run in read_records(path)} - {__version__, *alike})
+        if others:
+            raise ConfigError(
+                f"{path}: has runs of invint {' and '.join(others)}, this is {__version__}; "
+                "runs of several versions do not belong into one table"
+            )
+    return frozenset((run.hash, run.seed) for run in find_runs(files))
+
+
+def training_images(choice: "DataChoice", data_dir: Path | None, *, must: bool) -> int:
+    """Return the number of training images: read, or as far as it is known where they are not here.
+
+    Args:
+        choice: Which data set.
+        data_dir: Where data sets are.
+        must: Whether to refuse a set that is not here.
+    """
+    from invint.data.registry import find_entry, is_here
+
+    if must or is_here(choice.name, data_dir):
+        return len(loaded(choice, data_dir).train)
+    counts = find_entry(choice.name).counts
+    return UNKNOWN if counts is None else counts[0]
+
+
+def chosen_goal(
+    cells: "Sequence[Cell]",
+    compare: str | None,
+    width: float | None,
+    seeds: int | None,
+    minutes: float | None,
+) -> "Goal | None":
+    """Return what seeds are to be added for; `None` unless a width is asked for."""
+    from invint.study.sequence import Goal, comparisons
+
+    chosen = comparisons(cells, compare)  # refuses what is not in the study
+    if width is None:
+        if seeds is not None or minutes is not None:
+            raise ConfigError("--max-seeds and --minutes end what --width begins: give it too")
+        return None
+    if compare is None or len(chosen) != 1:
         raise ConfigError(
-            f"{records}: has runs of invint {' and '.join(others)}, this is {__version__}; "
-            "runs of several versions do not belong into one table"
+            "--width is of one comparison at one size: give --compare local-ws,pooling, say, and "
+            "one number by --sizes"
         )
-    return frozenset((run.hash, run.seed) for run in runs)
+    return Goal(comparison=chosen[0], width=width, seeds=seeds, minutes=minutes)
 
 
 # The runs
+
+
+def train_and_show(
+    cells: "Sequence[Cell]",
+    workspace: "Workspace",
+    workers: Workers,
+    output: Output,
+    goal: "Goal | None",
+) -> None:
+    """Train what is left, add seeds if there is a goal, and show what has come out."""
+    failed, began = list["Outcome"](), time.monotonic()
+    try:
+        failed += train_all(cells, workspace, workers)
+        if goal is not None:
+            cells, more = add_seeds(cells, goal, workspace, workers, output, began)
+            failed += more
+    finally:  # also of a study that was stopped
+        show_results(cells, workspace, output)
+    if goal is not None:
+        say(goal.verdict(at_hand(cells, workspace, output), (time.monotonic() - began) / 60))
+    if output.report is not None:
+        write_page(cells, workspace, output, output.report)
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {len(cells)} runs failed, first {failed[0].cell.label}: "
+            f"{failed[0].problem}"
+        )
 
 
 def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers) -> "list[Outcome]":
@@ -295,7 +397,72 @@ def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers)
     return failed
 
 
+def add_seeds(
+    cells: "Sequence[Cell]",
+    goal: "Goal",
+    workspace: "Workspace",
+    workers: Workers,
+    output: Output,
+    began: float,
+) -> "tuple[list[Cell], list[Outcome]]":
+    """Train more seeds of one comparison until it is decided; return all runs, and failed ones."""
+    cells, failed = list(cells), list["Outcome"]()
+    while not failed:
+        found = at_hand(cells, workspace, output)
+        if goal.reached(found) or goal.spent(found, (time.monotonic() - began) / 60):
+            break
+        more = goal.next_cells(cells, max(1, workers.jobs // 2))
+        cells += more
+        failed += train_all(more, workspace, workers)
+        say(goal.verdict(at_hand(cells, workspace, output), 0.0), error=True)
+    return cells, failed
+
+
 # Its plan
+
+
+def show_seeds(
+    cells: "Sequence[Cell]",
+    found: "Sequence[RunRecord]",
+    see: float | None,
+    compare: str | None,
+    goal: "Goal | None",
+) -> None:
+    """Print how many seeds will show a difference, or make the interval narrow, as far as known."""
+    from invint.study.power import BOUND, POWER
+    from invint.study.sequence import comparisons, outlook
+
+    if see is not None:
+        about = f"seeds that show {see:g} points with a chance of {POWER:.0%}"
+        all_of_them = comparisons(cells, compare)
+        show_outlooks(about, [outlook(each, found, see=see) for each in all_of_them])
+    if goal is not None:
+        about = f"seeds after which the interval is {goal.width:g} points wide"
+        show_outlooks(about, [outlook(goal.comparison, found, width=goal.width)])
+    say(
+        "at most: if they deviate by as much as so few pairs allow (upper bound of "
+        f"{BOUND:.0%}); unknown: there are not two pairs that differ"
+    )
+
+
+def show_outlooks(about: str, outlooks: "Sequence[Outlook]") -> None:
+    """Print how many seeds each comparison needs."""
+    titles = ("comparison", "images", "pairs", "deviation", "seeds", "at most")
+    say(f"{about}:")
+    show_table(titles, [_outlook_row(each) for each in outlooks], right=titles[1:])
+
+
+def _outlook_row(outlook: "Outlook") -> tuple[str, ...]:
+    at_hand = outlook.at_hand
+    known = at_hand is not None and bool(at_hand.deviation)
+    many = [f"{each:,}" if each else "thousands" for each in (outlook.seeds, outlook.most)]
+    return (
+        outlook.comparison.label,
+        "all" if outlook.comparison.size == UNKNOWN else f"{outlook.comparison.size:,}",
+        str(at_hand.count if at_hand else 0),
+        f"{at_hand.deviation:.2f}" if at_hand and at_hand.deviation else "",
+        *(many if known else ("unknown", "unknown")),
+    )
 
 
 def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> None:
@@ -303,6 +470,14 @@ def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> Non
     from invint.study.forecast import forecast
     from invint.study.pool import threads_each
 
+    titles = ("run", "images", "seed", "steps", "state", "time left")
+    if any(cell.images == UNKNOWN for cell in cells):
+        show_table(titles, [_unmeasured(cell, workspace) for cell in cells], right=titles[1:])
+        say(
+            f"{cells[0].recipe.data.name} is not here and may have any number of images: how long "
+            "runs are is unknown"
+        )
+        return
     with status() as tell:
         forecasts = forecast(
             cells,
@@ -310,7 +485,6 @@ def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> Non
             threads=threads_each(jobs) if jobs > 1 else None,
             on_recipe=lambda recipe: tell(f"measuring {recipe.name}"),
         )
-    titles = ("run", "images", "seed", "steps", "state", "time left")
     rows = [
         (
             each.cell.recipe.name,
@@ -332,6 +506,12 @@ def show_plan(cells: "Sequence[Cell]", workspace: "Workspace", jobs: int) -> Non
     )
 
 
+def _unmeasured(cell: "Cell", workspace: "Workspace") -> tuple[str, ...]:
+    size = "all" if cell.size == UNKNOWN else f"{cell.size:,}"
+    state = "to do" if workspace.unfinished([cell]) else "done"
+    return cell.recipe.name, size, str(cell.seed), "unknown", state, "unknown"
+
+
 def duration(seconds: float) -> str:
     """Return a time in the two units that matter."""
     if seconds < 60:
@@ -344,6 +524,33 @@ def duration(seconds: float) -> str:
 
 
 # Its table and its page
+
+
+def show_what_there_is(
+    cells: "Sequence[Cell]", workspace: "Workspace", output: Output, goal: "Goal | None"
+) -> None:
+    """Show table, comparison and page of the runs that are finished."""
+    found = at_hand(cells, workspace, output)
+    if not any((run.hash, run.seed) in _asked(cells) for run in found):
+        raise ConfigError("--tables-only: none of these runs is finished; give --known or --runs")
+    show_results(cells, workspace, output)
+    if goal is not None:
+        say(goal.verdict(found, 0.0))
+    if output.report is not None:
+        write_page(cells, workspace, output, output.report)
+
+
+def at_hand(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> "list[RunRecord]":
+    """Return the finished runs of the recipes of a study, those of other seeds among them."""
+    from invint.study.records import find_runs
+
+    paths = [workspace.folder(cell) for cell in cells if workspace.has_result(cell)]
+    hashes = {cell.recipe.hash for cell in cells}
+    return [run for run in find_runs([*paths, *output.known]) if run.hash in hashes]
+
+
+def _asked(cells: "Sequence[Cell]") -> set[tuple[str, int]]:
+    return {(cell.recipe.hash, cell.seed) for cell in cells}
 
 
 def show_results(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> None:
@@ -371,6 +578,7 @@ def study_table(cells: "Sequence[Cell]", found: "Sequence[RunRecord]") -> "Table
     for cell in cells:
         asked = cell.recipe.data.size or 0  # whole groups may make it a few images more or less
         columns |= {size for key, size in actual if key == asked} or {cell.size}
+    columns -= {UNKNOWN}
     recipes = list(dict.fromkeys(cell.recipe.name for cell in cells))
     return make_table(found, recipes=recipes, sizes=sorted(columns))
 
@@ -393,9 +601,5 @@ def write_page(cells: "Sequence[Cell]", workspace: "Workspace", output: Output, 
 
 def _finished(cells: "Sequence[Cell]", workspace: "Workspace", output: Output) -> "list[RunRecord]":
     """Read the finished runs of a study: from their folders, and from records made elsewhere."""
-    from invint.study.records import find_runs
-
-    paths = [workspace.folder(cell) for cell in cells if workspace.has_result(cell)]
-    asked = {(cell.recipe.hash, cell.seed) for cell in cells}
-    found = find_runs(paths if output.known is None else [*paths, output.known])
-    return [run for run in found if (run.hash, run.seed) in asked]
+    asked = _asked(cells)
+    return [run for run in at_hand(cells, workspace, output) if (run.hash, run.seed) in asked]

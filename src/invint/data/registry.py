@@ -40,6 +40,20 @@ class CatalogEntry:
     home: str = ""
     note: str = ""
 
+    @property
+    def counts(self) -> tuple[int, int] | None:
+        """Numbers of training and test images; `None` where only the files can tell."""
+        numbers = self.images.replace(",", "").split(" + ")
+        return (int(numbers[0]), int(numbers[-1])) if numbers[0].isdecimal() else None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width of an image; `None` where only the files can tell."""
+        size, _, colours = self.shape.partition(" ")
+        height, _, width = size.partition("x")
+        channels = {"grey": 1, "colour": 3}.get(colours)
+        return None if channels is None else (channels, int(height), int(width))
+
 
 DATASETS = {
     "digits": CatalogEntry(
@@ -259,7 +273,8 @@ def check_files(name: str, folder: Path | None = None) -> dict[str, bool]:
 
 
 def is_here(name: str, folder: Path | None = None) -> bool:
-    """Tell whether all files of a set are in the data folder."""
+    """Tell whether all files of a set are in the data folder; the user's own are not looked for."""
+    name = name.partition(":")[0]
     home = dataset_folder(name, folder)
     return all(download.is_here(home) for download in find_entry(name).downloads)
 

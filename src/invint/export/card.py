@@ -97,8 +97,8 @@ class ModelCard:
         """The network and its head, as people call them; empty if the card names none."""
         return ", ".join(each for each in (self.name, self.head) if each)
 
-    def build(self) -> Network:
-        """Build the network, with fresh weights."""
+    def build(self, *, pretrained: bool = False) -> Network:
+        """Build the network, with fresh weights or with those its backbone learnt before."""
         if self.name is None:
             raise ConfigError(
                 "ModelCard: safetensors holds weights alone and needs the name of the network; "
@@ -111,6 +111,7 @@ class ModelCard:
             in_channels=self.in_channels,
             image_size=self.image_size,
             group=self.group,
+            pretrained=pretrained,
             **self.options,
         )
 

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from invint.errors import ConfigError, InvintError, ShapeError, check_axes, require_extra
 from invint.export.archive import refuse_code
 from invint.export.card import KEY, ModelCard, read_card
+from invint.export.seal import BLANK, check_seal, sealed
+from invint.export.seal import KEY as SEAL
 from invint.files import check_writable
 from invint.models.fold import fold
 from invint.models.networks import Network
@@ -50,16 +52,18 @@ def example_images(card: ModelCard, count: int) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what the exporters say about themselves."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it names the libraries it could do with
+    """Silence what the exporters say about themselves, and tracebacks of what is refused."""
+    names = "torch.onnx._internal.exporter._registration", "torch.export", "torch._export"
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)  # one names the libraries it could do with
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 class LoadedModel:
@@ -133,7 +137,7 @@ def network_bytes(model: nn.Module, card: ModelCard) -> bytes:
         name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, each in model.state_dict().items()
     }
-    return save(state, metadata={KEY: card.to_json()})
+    return sealed(save(state, metadata={KEY: card.to_json(), SEAL: BLANK}))
 
 
 def load_network(path: str | Path) -> tuple[Network, ModelCard]:
@@ -147,6 +151,7 @@ def load_network(path: str | Path) -> tuple[Network, ModelCard]:
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise unreadable(Path(path), "a safetensors file") from error
+    check_seal(Path(path).read_bytes())
     card = read_card(metadata.get(KEY))
     floats = [each.dtype for each in state.values() if each.is_floating_point()]
     stored = floats[0] if floats else torch.float32
@@ -198,8 +203,9 @@ def write_onnx(model: nn.Module, card: ModelCard, path: Path) -> None:
             raise ConfigError("export_model: torch.onnx.export returned nothing")
         for node in program.model.graph.all_nodes():
             node.metadata_props.clear()  # stack traces, with the paths of this machine
-        program.model.metadata_props[KEY] = card.to_json()
+        program.model.metadata_props.update({KEY: card.to_json(), SEAL: BLANK})
         program.save(path, external_data=False)
+    path.write_bytes(sealed(path.read_bytes()))
 
 
 def read_onnx(path: Path) -> LoadedModel:
@@ -209,13 +215,14 @@ def read_onnx(path: Path) -> LoadedModel:
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class of errors
         raise unreadable(path, "an ONNX file") from error
+    check_seal(path.read_bytes())
     card = read_card(session.get_modelmeta().custom_metadata_map.get(KEY))
 
     def run(images: Tensor) -> Tensor:
         array = images.detach().cpu().float().contiguous().numpy()
         return torch.from_numpy(session.run(["logits"], {"images": array})[0])
 
-    return LoadedModel(card, run, path.name)
+    return LoadedModel(card, _explained(run, path), path.name)
 
 
 def write_program(model: nn.Module, card: ModelCard, path: Path) -> None:
@@ -249,7 +256,23 @@ def read_program(path: Path) -> LoadedModel:
             program = torch.export.load(path).module()
     except Exception as error:  # torch has no common class of errors
         raise unreadable(path, "a torch.export file") from error
-    return LoadedModel(card, lambda images: program(images.cpu().float()), path.name)
+    run = _explained(lambda images: program(images.cpu().float()), path)
+    return LoadedModel(card, run, path.name)
+
+
+def _explained(run: Callable[[Tensor], Tensor], path: Path) -> Callable[[Tensor], Tensor]:
+    """Make one line of what an operation in a file fails with."""
+
+    def explained(images: Tensor) -> Tensor:
+        try:
+            return run(images)
+        except Exception as error:  # neither torch nor onnxruntime has a common class of errors
+            first = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+            raise ConfigError(
+                f"{path}: an operation in it fails ({first}); export the network again"
+            ) from error
+
+    return explained
 
 
 TOLERANCE = 1e-4  # of the largest logit, or of 1 where logits are smaller

@@ -1,4 +1,4 @@
-"""Charts of what runs measured: errors, differences, learning, confusions, calibration."""
+"""Charts of what runs measured: errors, differences, learning, classes, calibration."""
 
 import math
 from collections import defaultdict
@@ -28,9 +28,10 @@ from invint.figures.style import (
     styled,
     tie,
 )
-from invint.study.records import Bin, RunRecord
+from invint.study.records import RunRecord
 from invint.study.statistics import BETTER, WORSE, Difference
 from invint.study.tables import Row, Table, signed
+from invint.train.evaluate import Bin, calibration_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,9 +54,13 @@ class _Curve(NamedTuple):
 
 
 @styled
-def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
-    """Draw error against the number of training images, the paper's dashed."""
-    alone = len(table.sizes) == 1
+def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing | None:
+    """Draw error against the number of training images, the paper's dashed; `None` for one number.
+
+    A single size makes no curve: the table says the same with more digits.
+    """
+    if len(table.sizes) == 1:
+        return None
     curves = [each for row in table.rows for each in _curves(row, table.sizes, series)]
     caption = (
         "Mean test error over seeds; the band is one sample deviation either way. Both axes are "
@@ -68,16 +73,13 @@ def error_drawing(table: Table, series: Mapping[str, Series]) -> Drawing:
     figure = new_figure(250)
     draw_legend(figure, entries)
     axes = figure.subplots()
-    for place, curve in enumerate(curves):
-        shift = 1.04 ** (place - (len(curves) - 1) / 2) if alone else 1.0
-        _draw_curve(axes, curve, shift, alone=alone)
+    for curve in curves:
+        _draw_curve(axes, curve)
     _show_log_ticks(axes, " %")
     axes.set(xscale="log", xlabel="training images", ylabel="test error")
     sizes = _apart(table.sizes)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.set_xticks([], minor=True)
-    if alone:
-        axes.set_xlim(table.sizes[0] / 2, table.sizes[0] * 2)
     title = f"Error against training images, {table.data}"
     return Drawing(slug("error", table.data), title, caption, figure)
 
@@ -94,17 +96,15 @@ def _curves(row: Row, sizes: Sequence[int], series: Mapping[str, Series]) -> Ite
         yield _Curve(own, True, paper)
 
 
-def _draw_curve(axes: "Axes", curve: _Curve, shift: float, *, alone: bool) -> None:
-    """Draw a line and a band; where there is one size alone, marks side by side with bars."""
+def _draw_curve(axes: "Axes", curve: _Curve) -> None:
+    """Draw a line, and a band around ours."""
     own = curve.own
-    sizes = shift * np.array([size for size, _, _ in curve.points])
+    sizes = np.array([size for size, _, _ in curve.points])
     means = np.array([max(mean, 0.01) for _, mean, _ in curve.points])
     spread = np.array([deviation or 0.0 for _, _, deviation in curve.points])
     low, high = np.maximum(means - spread, means / 3), means + spread  # zero is off the axis
     artists: list[Any] = [*axes.plot(sizes, means, **own.look(paper=curve.paper))]
-    if alone:
-        artists.append(axes.vlines(sizes, low, high, own.colour, linewidth=1.2, zorder=1))
-    elif not curve.paper:
+    if not curve.paper:
         artists.append(
             axes.fill_between(sizes, low, high, color=own.colour, alpha=0.12, linewidth=0)
         )
@@ -296,10 +296,54 @@ def _seeds(runs: Sequence[object]) -> str:
     return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
 
-def merged_bins(runs: Sequence[RunRecord]) -> tuple[Bin, ...]:
+@styled
+def class_error_drawing(
+    networks: Sequence[tuple[Sequence[RunRecord], Series]], *, most: int = 30
+) -> Drawing | None:
+    """Draw the error of each class, the worst above; `None` where the runs do not know it.
+
+    Args:
+        networks: The runs of each recipe, on the same classes.
+        most: Classes shown; of more, the worst.
+    """
+    errors = {own: _class_errors(runs) for runs, own in networks}
+    errors = {own: found for own, found in errors.items() if found}
+    means = [fmean(values) for values in zip(*errors.values(), strict=True)]
+    if len(means) < 2:
+        return None
+    classes = [each for each in networks[0][0][0].per_class if each.images]
+    order = sorted(range(len(means)), key=lambda place: -means[place])[:most]
+    figure = new_figure(40 + 16 * len(order))
+    draw_legend(figure, {own.key: (own.name, own.look() | {"linestyle": ""}) for own in errors})
+    axes = figure.subplots()
+    for own, found in errors.items():
+        values = [100 * found[place] for place in order]
+        look = own.look() | {"linestyle": "", "clip_on": False}
+        tie(axes.plot(values, range(len(order)), **look), own.key)
+    names = [f"{shortened(classes[place].name, 18)} ({classes[place].images:,})" for place in order]
+    axes.set_yticks(range(len(order)), names, fontsize=9.5)
+    axes.set(ylim=(len(order) - 0.4, -0.6), xlabel="test error of the class, %")
+    axes.set_xlim(left=0)
+    axes.spines["left"].set_visible(False)
+    data = networks[0][0][0].data
+    left = f" The {len(order)} worst of {len(means)} classes." if len(order) < len(means) else ""
+    caption = (
+        "Fraction of the test images of each class with a wrong answer, mean over seeds with the "
+        f"most training images; in brackets how many test images the class has.{left}"
+    )
+    return Drawing(slug("classes", data), f"Error by class, {data}", caption, figure)
+
+
+def _class_errors(runs: Sequence[RunRecord]) -> list[float]:
+    """Return the mean over runs for each class that has test images."""
+    columns = zip(*(run.per_class for run in runs if run.per_class), strict=True)
+    return [fmean(each.error for each in column) for column in columns if column[0].images]
+
+
+def merged_bins(columns: Sequence[Sequence[Bin]]) -> tuple[Bin, ...]:
     """Return the calibration of several runs together."""
     merged = []
-    for column in zip(*(run.calibration for run in runs if run.calibration), strict=True):
+    for column in zip(*columns, strict=True):
         count = sum(each.count for each in column)
         confidence = sum(each.count * each.confidence for each in column) / max(1, count)
         accuracy = sum(each.count * each.accuracy for each in column) / max(1, count)
@@ -308,32 +352,67 @@ def merged_bins(runs: Sequence[RunRecord]) -> tuple[Bin, ...]:
 
 
 @styled
-def calibration_drawing(runs: Sequence[RunRecord], own: Series) -> Drawing | None:
-    """Draw accuracy against confidence."""
-    bins = merged_bins(runs)
-    errors = [run.calibration_error for run in runs if run.calibration_error is not None]
-    if not bins or not errors:
+def calibration_drawing(
+    runs: Sequence[RunRecord], own: Series, scaled: Sequence[tuple[float, Sequence[Bin]]] = ()
+) -> Drawing | None:
+    """Draw accuracy against confidence, and what temperature scaling makes of it.
+
+    Args:
+        runs: Of one recipe.
+        own: Its look.
+        scaled: A temperature and the bins of scaled answers, for each run where they are known.
+    """
+    before = [run.calibration for run in runs if run.calibration_error is not None]
+    if not before:
         return None
+    after = [tuple(bins) for _, bins in scaled]
+    known = {"before": before, "after": after} if after else {"before": before}
+    errors = {key: fmean(calibration_error(bins) or 0.0 for bins in known[key]) for key in known}
+    looks = {"before": own.look(), "after": own.look(paper=True)}
     figure = new_figure(330)
+    if after:
+        words = {"before": "as trained", "after": "temperature scaled"}
+        draw_legend(figure, {key: (words[key], looks[key] | {"linestyle": ""}) for key in known})
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[6, 1])
-    step = 1 / len(bins)
-    places = step * (np.arange(len(bins)) + 0.5)
-    filled = [each for each in bins if each.count]
     upper.plot([0, 1], [0, 1], color=SOFT, linewidth=1.1, linestyle=(0, (4, 3)))
-    upper.bar(places, [each.accuracy for each in bins], 0.86 * step, color=own.colour, alpha=0.28)
-    dots = [each.confidence for each in filled], [each.accuracy for each in filled]
-    upper.plot(*dots, **own.look() | {"linestyle": ""})
+    for key, columns in known.items():
+        _draw_bins(upper, lower, merged_bins(columns), looks[key], key)
     upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-    upper.set_title(f"ECE {fmean(errors):.2%}", loc="right")
-    lower.bar(places, [each.count for each in bins], 0.86 * step, color=GREY, alpha=0.7)
+    upper.set_title("ECE " + " → ".join(f"{error:.2%}" for error in errors.values()), loc="right")
     lower.set(xlabel="confidence", ylabel="images")
     lower.locator_params(axis="y", nbins=2)
     lower.yaxis.set_major_formatter("{x:,.0f}")
     figure.align_ylabels()
     title = f"Calibration of {own.name}, {runs[0].size:,} images"
     caption = (
-        f"Accuracy of test images by confidence, {_seeds(errors)} together; below the diagonal "
-        f"the network is too sure of itself. Expected calibration error {fmean(errors):.2%}. The "
-        "grey bars below show how many images each bin holds."
+        f"Accuracy of test images by confidence, {_seeds(before)} together; below the diagonal "
+        f"the network is too sure of itself. Expected calibration error {errors['before']:.2%}. "
+        "The grey bars below show how many images each bin holds."
     )
+    if after:
+        caption += _scaling_caption([temperature for temperature, _ in scaled], errors["after"])
     return Drawing(slug("calibration", runs[0].data, own.name), title, caption, figure)
+
+
+def _scaling_caption(temperatures: Sequence[float], error: float) -> str:
+    return (
+        f" Open marks: logits divided by a temperature, {fmean(temperatures):.2f} on average, "
+        "which changes no answer; the one of each half of the test images was chosen on the other "
+        f"half. Then the expected calibration error is {error:.2%}."
+    )
+
+
+def _draw_bins(
+    upper: "Axes", lower: "Axes", bins: Sequence[Bin], look: Mapping[str, Any], key: str
+) -> None:
+    """Draw accuracies above; of the answers as they are, bars as well and the counts below."""
+    step = 1 / len(bins)
+    places = step * (np.arange(len(bins)) + 0.5)
+    filled = [each for each in bins if each.count]
+    dots = [each.confidence for each in filled], [each.accuracy for each in filled]
+    artists: list[Any] = upper.plot(*dots, **{**look, "linestyle": ""})
+    if key == "before":
+        heights = [each.accuracy for each in bins]
+        artists += upper.bar(places, heights, 0.86 * step, color=look["color"], alpha=0.28)
+        lower.bar(places, [each.count for each in bins], 0.86 * step, color=GREY, alpha=0.7)
+    tie(artists, key)

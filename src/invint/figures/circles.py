@@ -37,8 +37,9 @@ def angle_drawing(
     *,
     data: str,
     caption: str,
+    what: str = "accuracy",
 ) -> Drawing:
-    """Draw accuracy around the circle."""
+    """Draw accuracy, or another fraction, around the circle."""
     lowest = min(accuracy for circle in turns.values() for _, accuracy in circle)
     floor = max(0.0, int((100 * lowest - 8) / 10) * 10.0)
     caption += f" The centre of the circle is at {floor:g} %." if floor else ""
@@ -51,8 +52,8 @@ def angle_drawing(
         tie(_draw_circle(axes, percents, look | {"markersize": 2.8}), series[recipe].key)
     axes.set_ylim(floor, 100)
     _show_rings(axes, " %")
-    title = f"Accuracy against angle, {data}"
-    return Drawing(slug("angles", data), title, caption, figure)
+    title = f"{what.capitalize()} against angle, {data}"
+    return Drawing(slug("angles" if what == "accuracy" else what, data), title, caption, figure)
 
 
 def _draw_circle(

@@ -243,13 +243,18 @@ class Series:
         return line | {"markerfacecolor": PAPER} if self.averaged or paper else line
 
 
-def series_of(recipes: Sequence[str]) -> dict[str, Series]:
-    """Return the look of each recipe; names leave the set out where all share it."""
+def series_of(recipes: Sequence[str], names: Mapping[str, str] | None = None) -> dict[str, Series]:
+    """Return the look of each recipe; names leave the set out where all share it.
+
+    Args:
+        recipes: Their names.
+        names: What to call some of them instead.
+    """
     sets = {recipe.partition("/")[0] for recipe in recipes}
-    names = [recipe.partition("/")[2] if len(sets) == 1 else recipe for recipe in recipes]
+    short = [recipe.partition("/")[2] if len(sets) == 1 else recipe for recipe in recipes]
     return {
-        recipe: Series(recipe, name or recipe, index)
-        for index, (recipe, name) in enumerate(zip(recipes, names, strict=True))
+        recipe: Series(recipe, (names or {}).get(recipe) or name or recipe, index)
+        for index, (recipe, name) in enumerate(zip(recipes, short, strict=True))
     }
 
 

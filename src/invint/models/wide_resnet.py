@@ -158,6 +158,7 @@ def steerable_wide_resnet(  # noqa: PLR0913
     dropout: float = 0.0,
     norm_features: bool = False,
     depths: int = 1,
+    group_pool: str = "max",
     head_options: dict[str, Any] | None = None,
     rings: Rings | None = None,
 ) -> Network:
@@ -180,7 +181,7 @@ def steerable_wide_resnet(  # noqa: PLR0913
     layers += [GroupBatchNorm(channels), nn.ReLU()]
     found.append(Depth(len(layers), channels, size))
     chosen = chosen_depths(found, depths, "sf-wrn")
-    heads, features = heads_at(chosen, head, group, head_options)
+    heads, features = heads_at(chosen, head, group, group_pool, head_options)
     hidden = [] if n_fc is None else [n_fc]
     classifier = dense([features, *hidden, num_classes], dropout, norm_features=norm_features)
     return Network(cut(layers, chosen), heads, classifier)

@@ -14,17 +14,21 @@ from torch.nn.functional import linear
 from invint.errors import ConfigError, check_axes, did_you_mean
 from invint.groups import Group
 from invint.nn.convolution import GroupConv2d
+from invint.nn.joint import JointMLPIntegration, JointMonomialIntegration, JointWeightedSum
 from invint.nn.layers import GlobalPool
 from invint.nn.maps import (
     Head,
     as_built,
     as_size,
+    check_channels,
     check_fits,
     check_kernel,
+    check_precision,
     full_precision,
     settled,
     upright,
 )
+from invint.nn.means import exp_mean_head, power_mean_head
 from invint.nn.monomials import MonomialIntegration
 from invint.ops.averages import (
     attention_average,
@@ -64,6 +68,7 @@ class LocalWeightedSum(Head):
         self, channels: int, size: int | tuple[int, int], group: Group, *, kernel_size: int = 3
     ) -> None:
         super().__init__()
+        check_channels(channels, "LocalWeightedSum")
         self.size = as_size(size, "LocalWeightedSum")
         check_kernel(kernel_size, self.size, "LocalWeightedSum")
         self.channels, self.out_features, self.group = channels, channels, group
@@ -81,6 +86,7 @@ class LocalWeightedSum(Head):
         x = upright(x, self.size, self.group)
         size = (x.shape[-2], x.shape[-1])
         check_fits(self.kernel_size, size, "LocalWeightedSum")
+        check_precision(x, self.weight, "LocalWeightedSum")
         with torch.autocast(autocast_device(x), enabled=False):
             values, weight = full_precision(x), full_precision(self.weight)
             if size == self.size:
@@ -111,6 +117,7 @@ class GlobalWeightedSum(Head):
 
     def __init__(self, channels: int, size: int | tuple[int, int], group: Group) -> None:
         super().__init__()
+        check_channels(channels, "GlobalWeightedSum")
         self.size = as_size(size, "GlobalWeightedSum")
         self.channels, self.out_features, self.group = channels, channels, group
         side = max(self.size)
@@ -124,6 +131,7 @@ class GlobalWeightedSum(Head):
         x = as_built(
             x, "GlobalWeightedSum", channels=self.channels, size=self.size, group=self.group
         )
+        check_precision(x, self.weight, "GlobalWeightedSum")
         with torch.autocast(autocast_device(x), enabled=False):
             tensors = (full_precision(tensor) for tensor in (x, self.weight, self.average))
             out = weighted_sum(*tensors)
@@ -160,6 +168,7 @@ class MLPIntegration(Head):
         layers: int = 2,
     ) -> None:
         super().__init__()
+        check_channels(channels, "MLPIntegration")
         check_kernel(kernel_size, as_size(size, "MLPIntegration"), "MLPIntegration")
         if layers < 1:
             raise ConfigError(f"MLPIntegration: layers must be at least 1, got {layers}")
@@ -177,6 +186,7 @@ class MLPIntegration(Head):
         """Average."""
         check_axes(x, "b c h w", "MLPIntegration", c=self.channels)
         check_fits(self.kernel_size, (x.shape[-2], x.shape[-1]), "MLPIntegration")
+        check_precision(x, self.weights[0], "MLPIntegration")
         with torch.autocast(autocast_device(x), enabled=False):
             weights = [full_precision(weight) for weight in self.weights]
             out = mlp_average(full_precision(x), weights, full_precision(self.samples))
@@ -220,6 +230,7 @@ class SelfAttentionIntegration(Head):
     ) -> None:
         super().__init__()
         owner = "SelfAttentionIntegration"
+        check_channels(channels, owner)
         self.size = as_size(size, owner)
         self.channels, self.group, self.heads = channels, group, heads
         self.head_channels = channels if head_channels is None else head_channels
@@ -248,6 +259,7 @@ class SelfAttentionIntegration(Head):
         """Average."""
         owner = "SelfAttentionIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
+        check_precision(x, self.query, owner)
         with torch.autocast(autocast_device(x), enabled=False):
             matrices = (self.query, self.key, self.value, self.codes)
             pooled = attention_average(
@@ -299,6 +311,7 @@ class SteerableIntegration(Head):
         rings: Rings | None = None,
     ) -> None:
         super().__init__()
+        check_channels(channels, "SteerableIntegration")
         height, width = as_size(size, "SteerableIntegration")
         if kernel_size is None:
             kernel_size = min(7, (min(height, width) - 1) // 2 * 2 + 1)
@@ -312,6 +325,7 @@ class SteerableIntegration(Head):
         check_axes(x, "b c g h w", "SteerableIntegration", **sizes)
         kernel_size, (height, width) = self.convolution.kernel_size, x.shape[-2:]
         check_fits(kernel_size, (height, width), "SteerableIntegration")
+        check_precision(x, self.convolution.weight, "SteerableIntegration")
         with torch.autocast(autocast_device(x), enabled=False):
             flat = rearrange(full_precision(x), "b c g h w -> b (c g) h w")
             sums = window_sums(flat, kernel_size) / (height * width)
@@ -346,6 +360,11 @@ HEADS: dict[str, Callable[..., Head]] = {
     "mlp": MLPIntegration,
     "attention": SelfAttentionIntegration,
     "sf-ii": SteerableIntegration,
+    "power-mean": power_mean_head,
+    "exp-mean": exp_mean_head,
+    "joint-monomials": JointMonomialIntegration,
+    "joint-ws": JointWeightedSum,
+    "joint-mlp": JointMLPIntegration,
 }
 
 
@@ -353,7 +372,7 @@ def make_head(name: str, *, channels: int, size: Size, group: Group, **options: 
     """Build a head by its name.
 
     A head has `out_features`, and `takes_group`: false if it takes the map after group pooling,
-    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (only `sf-ii`).
+    `(b, c, h, w)`, true if before it, `(b, c, g, h, w)` (`sf-ii` and the joint ones).
 
     Args:
         name: One of `HEADS`.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, batch_norm, dropout3d, max_pool2d
 
 from invint.errors import ConfigError, ShapeError, check_axes
-from invint.nn.maps import Head, full_precision, settled
+from invint.nn.maps import Head, check_channels, full_precision, settled
 
 
 def check_steps(
@@ -277,6 +277,7 @@ class GlobalPool(Head):
 
     def __init__(self, channels: int, kind: Kind = "max") -> None:
         super().__init__()
+        check_channels(channels, "GlobalPool")
         self.channels, self.out_features = channels, channels
         self.kind = _checked(kind, "GlobalPool")
 

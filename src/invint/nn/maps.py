@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -56,6 +57,25 @@ def as_size(size: int | tuple[int, int], owner: str) -> tuple[int, int]:
     return height, width
 
 
+def check_channels(channels: int, owner: str) -> None:
+    """Raise `ConfigError` unless there is a channel."""
+    if channels < 1:
+        raise ConfigError(f"{owner}: channels must be at least 1, got {channels}")
+
+
+def check_precision(x: Tensor, weight: Tensor, owner: str) -> None:
+    """Raise `ShapeError` if a map is of another precision than weights; half precision is raised.
+
+    Sums in two precisions at once would have the lower of the two without saying so.
+    """
+    if full_precision(x).dtype != full_precision(weight).dtype:
+        found, own = (str(each.dtype).removeprefix("torch.") for each in (x, weight))
+        raise ShapeError(
+            f"{owner}: expected a map of {own}, as the weights are, got {found}; convert one, "
+            f"with x.to(torch.{own}) or head.to(torch.{found})"
+        )
+
+
 def check_kernel(kernel_size: int, size: tuple[int, int], owner: str) -> None:
     """Raise `ConfigError` unless an odd kernel fits into the map."""
     if kernel_size < 1 or kernel_size % 2 == 0:
@@ -83,19 +103,48 @@ def upright(x: Tensor, size: tuple[int, int], group: Group) -> Tensor:
     """Lay a map that is not square the way round a head was built for.
 
     It comes turned when its image is. If the group has quarter turns, the head may turn it back:
-    its average is the same.
+    its average is the same. Before group pooling the elements turn with the pixels.
     """
-    turned = tuple(x.shape[-2:]) == size[::-1] != size
-    return torch.rot90(x, dims=(-2, -1)) if turned and group.n % 4 == 0 else x
+    if tuple(x.shape[-2:]) != size[::-1] or size == size[::-1] or group.n % 4:
+        return x
+    x = torch.rot90(x, dims=(-2, -1))
+    return x[:, :, list(group.quotients[group.n // 4])] if x.ndim == 5 else x
 
 
 def as_built(
-    x: Tensor, owner: str, *, channels: int, size: tuple[int, int], group: Group
+    x: Tensor,
+    owner: str,
+    *,
+    channels: int,
+    size: tuple[int, int],
+    group: Group,
+    on_group: bool = False,
 ) -> Tensor:
-    """Return the map the way round the head was built for, or raise `ShapeError`."""
-    x = upright(x, size, group) if x.ndim == 4 else x
-    check_axes(x, "b c h w", owner, c=channels, h=size[0], w=size[1])
+    """Return the map the way round the head was built for, or raise `ShapeError`.
+
+    Args:
+        x: `(b, c, h, w)`, or before group pooling `(b, c, g, h, w)`.
+        owner: Who complains.
+        channels: Expected channels.
+        size: Expected height and width.
+        group: The symmetries.
+        on_group: Whether the map is expected before group pooling.
+    """
+    axes, sizes = ("b c g h w", {"g": group.order}) if on_group else ("b c h w", {})
+    check_axes(x, axes, owner, c=channels, **sizes)
+    x = upright(x, size, group)
+    check_axes(x, axes, owner, h=size[0], w=size[1])
     return x
+
+
+def channel_scale(x: Float[Tensor, "b c *g h w"]) -> Float[Tensor, "b c 1"]:
+    """Return the root mean square of the positive values of each channel of each image.
+
+    It does not change as the map moves, and no image depends on the others of its batch. A channel
+    below one part in a million counts as being there, so that nothing is divided by zero.
+    """
+    power = rearrange(x, "b c ... -> b c (...)").relu().square().mean(dim=2, keepdim=True)
+    return (power + 1e-12).sqrt()
 
 
 def full_precision(x: Tensor) -> Tensor:

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from invint.errors import ConfigError
 from invint.groups import Group
-from invint.nn.maps import Head, as_built, as_size, full_precision, settled
+from invint.nn.maps import (
+    Head,
+    as_built,
+    as_size,
+    channel_scale,
+    check_channels,
+    full_precision,
+    settled,
+)
 from invint.ops.monomial import Sampling, monomial_averages, ray_sampling, sampling_plan
 from invint.ops.tensors import autocast_device, own_copy
 
@@ -62,16 +70,18 @@ class Monomials:
         max_distance: int,
         factors: int = 3,
         own_angles: bool = False,
+        exponents: Sequence[float] = (0.0, 1.0),
         max_power: float = math.inf,
         generator: torch.Generator | None = None,
     ) -> "Monomials":
-        """Draw distances from 1 … `max_distance`, exponents from [0, 1], all uniformly.
+        """Draw distances from 1 … `max_distance`, exponents from a range, all uniformly.
 
         Args:
             count: Number of monomials.
             max_distance: Largest distance.
             factors: Factors of each monomial.
             own_angles: Draw a direction for every factor instead of one ray for all.
+            exponents: Lowest and highest exponent.
             max_power: Scale exponents down where their sum is larger; |G| is the paper's bound.
             generator: Source of random numbers; by default torch's own.
         """
@@ -80,14 +90,15 @@ class Monomials:
                 "Monomials.random: count, factors and max_distance must be at least 1, "
                 f"got {count}, {factors} and {max_distance}"
             )
+        low, high = _checked_range(exponents)
         shape, real = (count, factors), torch.float64
         with torch.device("cpu" if generator is None else generator.device):
             distances = torch.randint(1, max_distance + 1, shape, generator=generator).double()
             turns = torch.rand(shape, dtype=real, generator=generator) * own_angles
-            exponents = torch.rand(shape, dtype=real, generator=generator)
+            powers = low + (high - low) * torch.rand(shape, dtype=real, generator=generator)
         distances[:, 0] = 0
-        exponents *= (max_power / exponents.sum(dim=1, keepdim=True)).clamp(max=1.0)
-        return cls(_table(distances), _table(2 * math.pi * turns), _table(exponents))
+        powers *= (max_power / powers.sum(dim=1, keepdim=True)).clamp(max=1.0)
+        return cls(_table(distances), _table(2 * math.pi * turns), _table(powers))
 
     def keep(self, indices: Sequence[int]) -> "Monomials":
         """Return the monomials with these indices, in this order."""
@@ -118,7 +129,7 @@ class Monomials:
 
 
 class MonomialIntegration(Head):
-    """Average of monomials over all positions and the group, each channel by itself.
+    r"""Average of monomials over all positions and the group, each channel by itself.
 
     Distances and exponents are shared by the channels; exponents are learned. The feature of
     channel c and monomial m has the index c · (number of monomials) + m.
@@ -133,7 +144,13 @@ class MonomialIntegration(Head):
             at most 9.
         own_angles: Give each factor of a random monomial its own direction. On one ray, as in the
             paper, the average cannot tell mirror images apart.
+        exponents: Lowest and highest exponent of a random monomial; those that add up to more than
+            the order of the group are scaled down to it.
         floor: Added to every sample before its logarithm; smaller ones make gradients larger.
+        scale_free: Take the values of a channel relative to their root mean square over the map,
+            of the positive parts, and give the averages this scale: with $s$ for it,
+            $s\,A_m(x / s)$. The floor is then the same part of a channel's values however large
+            they are, and twice the map gives twice the features.
         check_exponents: Refuse negative exponents, and sums above the order of the group.
 
     Shape:
@@ -143,6 +160,7 @@ class MonomialIntegration(Head):
     distances: Tensor
     angles: Tensor
     numbers: Tensor
+    scale_free = False  # of heads pickled by 0.1
 
     def __init__(  # noqa: PLR0913
         self,
@@ -154,13 +172,17 @@ class MonomialIntegration(Head):
         factors: int = 3,
         max_distance: int | None = None,
         own_angles: bool = False,
+        exponents: Sequence[float] = (0.0, 1.0),
         floor: float = 0.1,
+        scale_free: bool = False,
         check_exponents: bool = True,
     ) -> None:
         super().__init__()
         owner = "MonomialIntegration"
+        check_channels(channels, owner)
         self.size = as_size(size, owner)
         self.channels, self.group, self.floor = channels, group, floor
+        self.scale_free = scale_free
         self.precision = torch.get_default_dtype()
         if not torch.finfo(torch.float32).tiny <= floor < math.inf:
             raise ConfigError(f"{owner}: floor must be positive and finite, got {floor}")
@@ -173,12 +195,13 @@ class MonomialIntegration(Head):
                 max_distance=reach,
                 factors=factors,
                 own_angles=own_angles,
+                exponents=exponents,
                 max_power=group.order,
             )
-        elif (factors, max_distance, own_angles) != (3, None, False):
+        elif (factors, max_distance, own_angles, *exponents) != (3, None, False, 0.0, 1.0):
             raise ConfigError(
-                f"{owner}: factors, max_distance and own_angles describe random monomials; "
-                "with given ones, leave them out"
+                f"{owner}: factors, max_distance, own_angles and exponents describe random "
+                "monomials; with given ones, leave them out"
             )
         if check_exponents:
             _check_exponents(monomials, group)
@@ -209,6 +232,7 @@ class MonomialIntegration(Head):
             self.group,
             monomials=monomials,
             floor=self.floor,
+            scale_free=self.scale_free,
             check_exponents=check_exponents,
         ).to(self.exponents)
         tables = (torch.tensor(table, dtype=torch.float64) for table in vars(monomials).values())
@@ -232,23 +256,30 @@ class MonomialIntegration(Head):
         owner = "MonomialIntegration"
         x = as_built(x, owner, channels=self.channels, size=self.size, group=self.group)
         with torch.autocast(autocast_device(x), enabled=False):
-            buffers = (getattr(self, name) for name in Sampling._fields)
-            averages = monomial_averages(
-                x,
-                full_precision(self.exponents),
-                self.numbers,
-                Sampling(*(full_precision(buffer) for buffer in buffers)),
-                plan=self.plan,
-                floor=self.floor,
-            )
+            if self.scale_free:
+                scale = channel_scale(full_precision(x))
+                averages = scale * self._average(full_precision(x) / scale[..., None])
+            else:
+                averages = self._average(x)
         return settled(rearrange(averages, "b c m -> b (c m)"), x)
+
+    def _average(self, x: Tensor) -> Float[Tensor, "b c m"]:
+        buffers = (getattr(self, name) for name in Sampling._fields)
+        return monomial_averages(
+            x,
+            full_precision(self.exponents),
+            self.numbers,
+            Sampling(*(full_precision(buffer) for buffer in buffers)),
+            plan=self.plan,
+            floor=self.floor,
+        )
 
     def extra_repr(self) -> str:
         """Describe the head as a printed model shows it."""
         count, factors = self.exponents.shape
         return (
             f"{self.channels}, size={self.size}, group={self.group}, monomials={count}, "
-            f"factors={factors}, floor={self.floor}"
+            f"factors={factors}, floor={self.floor}, scale_free={self.scale_free}"
         )
 
     def _apply(self, *args: Any, **kwargs: Any) -> "MonomialIntegration":
@@ -316,6 +347,16 @@ def _check_exponents(monomials: Monomials, group: Group) -> None:
                 f"MonomialIntegration: exponents must not add up to more than the order of "
                 f"{group}, {group.order}, got {row}"
             )
+
+
+def _checked_range(exponents: Sequence[float]) -> tuple[float, float]:
+    low, high = exponents if len(exponents) == 2 else (math.nan, math.nan)
+    if not 0 <= low <= high < math.inf:
+        raise ConfigError(
+            "Monomials.random: exponents must be the lowest and the highest, not negative and "
+            f"finite, as in (0, 2), got {tuple(exponents)}"
+        )
+    return low, high
 
 
 def _table(tensor: Tensor) -> Table:

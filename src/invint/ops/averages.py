@@ -89,6 +89,28 @@ def neighbourhoods(group: Group, size: int) -> Float[Tensor, "g n y x"]:
     return rearrange(kernels, "g n (y x) -> g n y x", y=side)
 
 
+def moved_sums(
+    x: Float[Tensor, "b c h w"],
+    kernel: Float[Tensor, "o c n"],
+    samples: Float[Tensor, "g n y x"],
+) -> Float[Tensor, "b g o h w"]:
+    r"""Return weighted sums of the moved neighbourhoods of every pixel, one for each element.
+
+    $$s_{g,o}(u,v) = \sum_{c,y} \psi_{oc}(y)\,x_c[(u,v) + g\,y]$$
+
+    The map is sampled bilinearly and is zero outside: one convolution, with the kernels that
+    sampling makes of $\psi$.
+
+    Args:
+        x: Feature map.
+        kernel: One number for each pixel of a neighbourhood, row by row.
+        samples: `neighbourhoods(group, k)`.
+    """
+    kernels = einsum(kernel, samples, "o c n, g n y x -> g o c y x")
+    out = conv2d(x, rearrange(kernels, "g o c y x -> (g o) c y x"), padding=samples.shape[-1] // 2)
+    return rearrange(out, "b (g o) h w -> b g o h w", g=len(samples))
+
+
 def mlp_average(
     x: Float[Tensor, "b c h w"],
     weights: list[Tensor],
@@ -99,8 +121,7 @@ def mlp_average(
     $$A(x) = \frac{1}{UV|G|} \sum_{g,u,v}
       \sigma(W_l \cdots \sigma(W_1 L_g^{-1} x_{\mathcal{N}(u,v)}))$$
 
-    The first layer sees the map sampled at $(u,v) + g\,y$, bilinearly and with zeros outside: one
-    convolution, with the kernels that sampling makes of $W_1$.
+    The first layer sees the map as `moved_sums` does.
 
     Args:
         x: Feature map.
@@ -108,9 +129,7 @@ def mlp_average(
         samples: `neighbourhoods(group, k)`.
     """
     first, *rest = weights
-    kernels = einsum(first, samples, "o c n, g n y x -> g o c y x")
-    out = conv2d(x, rearrange(kernels, "g o c y x -> (g o) c y x"), padding=samples.shape[-1] // 2)
-    hidden = rearrange(out, "b (g o) h w -> (b g) o h w", g=len(samples)).relu()
+    hidden = rearrange(moved_sums(x, first, samples), "b g o h w -> (b g) o h w").relu()
     for weight in rest:
         hidden = conv2d(hidden, rearrange(weight, "o c -> o c 1 1")).relu()
     return rearrange(hidden, "(b g) o h w -> b o (g h w)", g=len(samples)).mean(-1)

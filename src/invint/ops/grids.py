@@ -21,6 +21,32 @@ def permute_grid(x: Tensor, quarter_turns: int, flip: bool) -> Tensor:
     return torch.rot90(x.flip(-2) if flip else x, quarter_turns, dims=(-2, -1))
 
 
+def move_by(x: Float[Tensor, "b c h w"], group: Group, element: int) -> Float[Tensor, "b c y x"]:
+    """Move images by an element of a group: mirror them if it does, then turn them.
+
+    The turn is a rotation by less than 90°, interpolated, and then quarter turns, which permute
+    pixels: so what is true of the quarter turns of a group stays exact among its other elements.
+    """
+    flip, quarters, rest = _steps(group, element)
+    x = x.flip(-2) if flip else x
+    return torch.rot90(rotate(x, rest) if rest else x, quarters, dims=(-2, -1))
+
+
+def move_back(x: Float[Tensor, "b c h w"], group: Group, element: int) -> Float[Tensor, "b c y x"]:
+    """Move images by the inverse of an element: the steps of `move_by` in reverse order."""
+    flip, quarters, rest = _steps(group, element)
+    x = torch.rot90(x, -quarters, dims=(-2, -1))
+    x = rotate(x, -rest) if rest else x
+    return x.flip(-2) if flip else x
+
+
+def _steps(group: Group, element: int) -> tuple[bool, int, float]:
+    """Return whether an element mirrors, its quarter turns and the angle that is left."""
+    flip, turn = divmod(element, group.n)
+    quarters, rest = divmod(4 * turn, group.n)
+    return bool(flip), quarters, math.pi * rest / (2 * group.n)
+
+
 def rotate(
     x: Float[Tensor, "b c h w"],
     angle: float | Float[Tensor, " b"],
@@ -54,7 +80,7 @@ def rotate(
     else:
         across, along = _turned_back(right, down, math.cos(angle), math.sin(angle))
         across, along = across / (width / 2), along / (height / 2)
-    source = torch.stack((across, along), dim=-1).expand(len(x), -1, -1, -1)
+    source = torch.stack((across, along), dim=-1).expand(x.shape[0], -1, -1, -1)
     return grid_sample(x, source, mode=mode, padding_mode="zeros", align_corners=False)
 
 
@@ -74,7 +100,8 @@ def inscribed_disc(x: Tensor, margin: float = 0.0) -> Tensor:
     height, width = x.shape[-2:]
     rows, columns = _centred(height, x), _centred(width, x)
     radius = min(height, width) / 2 - margin
-    return (torch.hypot(rows[:, None], columns) <= radius).to(x.dtype)
+    inside = rows[:, None].square() + columns.square() <= radius * abs(radius)  # ONNX has no hypot
+    return inside.to(x.dtype)
 
 
 def _centred(count: int, x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Group averages of monomials, in the log domain; for backward only the map is kept.
 
-Axes   b batch   c channel   h w pixels   m monomial   i factor   d distinct offset of a factor
-       r distinct move of the offsets   n sampled point, (r d h w)   p pixel   t tap
+Axes   b batch   c channel   g group element   h w pixels   m monomial   i factor
+       d distinct offset of a factor   r distinct move of the offsets
+       n sampled point, (r d h w)   p pixel, before group pooling of an element: (g h w)   t tap
        k column, a (b c) pair: every column is treated alike and apart
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -79,16 +80,53 @@ def ray_sampling(
         height: Rows of the map.
         width: Columns of the map.
     """
-    points = torch.tensor(offsets, dtype=torch.float64)
-    moves = torch.stack([moved_points(points, element) for element in group.elements])
+    moves = _moves(group, offsets)
     _, kind = torch.unique(torch.round(moves, decimals=9), dim=0, return_inverse=True)
     chosen = [int((kind == number).nonzero()[0, 0]) for number in range(int(kind.max()) + 1)]
     distinct = moves[sorted(chosen)]
-    centres = rearrange(distinct, "r d xy -> (r d) 1 xy")
-    places = rearrange(centres + grid_points(height, width), "rd p xy -> (rd p) xy")
-    taps = bilinear_taps(places, height, width)
+    taps = bilinear_taps(_sampled_points(distinct, height, width), height, width)
     shifts = _shifts(distinct[:, 1:], width + _reach(offsets) + 1)
     return Sampling(*taps, *_transposed(*taps, height * width), shifts)
+
+
+@on_cpu
+def joint_sampling(
+    group: Group,
+    offsets: tuple[tuple[float, float], ...],
+    elements: tuple[int, ...],
+    height: int,
+    width: int,
+) -> Sampling:
+    """Sample a map on the group at every place, moved by every element, from every pixel.
+
+    A place is an offset and an element: moved by g it is the offset moved by g, in the map of the
+    product of g and the element. Offsets of whole pixels stay whole under quarter turns.
+
+    Args:
+        group: The symmetries.
+        offsets: Position (x, y) of each place relative to the first, as for `ray_sampling`.
+        elements: Number of the element of each place; the first is 0, the identity.
+        height: Rows of the map.
+        width: Columns of the map.
+    """
+    moves = _moves(group, offsets)
+    moves = torch.where((moves - moves.round()).abs() < 1e-9, moves.round(), moves)
+    pixels, shares = bilinear_taps(_sampled_points(moves, height, width), height, width)
+    products = torch.tensor(group.quotients).argsort(dim=1)[:, list(elements)]  # g h
+    layers = repeat(products, "r d -> (r d p) 1", p=height * width)
+    taps = torch.where(shares > 0, pixels + layers * height * width, 0), shares
+    shifts = _shifts(moves[:, 1:], width + _reach(offsets) + 1)
+    return Sampling(*taps, *_transposed(*taps, group.order * height * width), shifts)
+
+
+def _moves(group: Group, offsets: tuple[tuple[float, float], ...]) -> Float[Tensor, "r d 2"]:
+    points = torch.tensor(offsets, dtype=torch.float64)
+    return torch.stack([moved_points(points, element) for element in group.elements])
+
+
+def _sampled_points(moves: Float[Tensor, "r d 2"], height: int, width: int) -> Float[Tensor, "n 2"]:
+    centres = rearrange(moves, "r d xy -> (r d) 1 xy")
+    return rearrange(centres + grid_points(height, width), "rd p xy -> (rd p) xy")
 
 
 def sampling_plan(
@@ -131,7 +169,7 @@ def _transposed(columns: Tensor, shares: Tensor, count: int) -> tuple[Tensor, Te
 
 
 def monomial_averages(
-    x: Float[Tensor, "b c h w"],
+    x: Float[Tensor, "b c *g h w"],
     exponents: Float[Tensor, "m i"],
     numbers: Int[Tensor, "m i"],
     sampling: Sampling,
@@ -150,11 +188,15 @@ def monomial_averages(
     maps of more than 200,000 pixels times elements) count as that, with the gradient of a monomial
     of that value: room for sums over a large batch.
 
+    Before group pooling a factor has an element $h_{mi}$ as well, and its value is that of
+    $x[(u,v) + g\,\delta_{mi},\; g\,h_{mi}]$.
+
     Args:
         x: Feature map; negative values count as zero. Half precision is computed in float32.
         exponents: Exponent of every factor.
         numbers: Index of the offset of every factor.
-        sampling: `ray_sampling` of the group, the offsets and the size of the map.
+        sampling: `ray_sampling` of the group, the offsets and the size of the map; for a map before
+            group pooling `joint_sampling`, with the elements as well.
         plan: `sampling_plan` of the same.
         floor: What is added to every sample, so that its logarithm is finite.
     """
@@ -251,9 +293,9 @@ _average.register_autograd(_backward, setup_context=_keep)
 
 
 def _has_kernel(x: Tensor, exponents: Tensor) -> bool:
-    """Tell whether Triton's kernels take these tensors."""
+    """Tell whether Triton's kernels take these tensors; a map on the group they do not."""
     halves = (torch.float32, torch.bfloat16, torch.float16)
-    fits = x.dtype in halves and exponents.dtype == torch.float32
+    fits = x.ndim == 4 and x.dtype in halves and exponents.dtype == torch.float32
     return fits and x.device.type == "cuda" and _has_triton()
 
 
@@ -264,10 +306,11 @@ def _has_triton() -> bool:
 
 def _plain_average(x: Tensor, powers: Tensor, taps: Taps, floor: float) -> Tensor:
     """Average column block by column block."""
-    columns, averages = _columns(x, powers), []
-    terms = _Terms(columns, powers, floor, taps)
-    for block in _blocks(columns, powers, terms.count):
-        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+    rows, averages = _rows(x), []
+    terms = _Terms(rows, powers, floor, taps, x.shape[-2] * x.shape[-1])
+    for block in _blocks(rows, powers, terms.count):
+        columns = _columns(rows[block], powers)
+        samples = _weighted_rows(columns, taps.pixels, taps.shares).add_(floor)
         averages.append(terms(samples.log_()).sum(dim=2).sum(dim=0) / terms.count)
     return rearrange(torch.cat(averages, dim=1), "m (b c) -> b c m", c=x.shape[1])
 
@@ -276,26 +319,29 @@ def _plain_gradients(
     gradient: Tensor, x: Tensor, powers: Tensor, taps: Taps, floor: float
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the map and of the powers."""
-    columns = _columns(x, powers)
-    terms = _Terms(columns, powers, floor, taps)
+    rows = _rows(x)
+    terms = _Terms(rows, powers, floor, taps, x.shape[-2] * x.shape[-1])
     upstream = rearrange(gradient / terms.count, "b c m -> m (b c)")
-    to_columns, to_powers = [], torch.zeros_like(powers)
-    for block in _blocks(columns, powers, terms.count):
-        samples = _weighted_rows(columns[:, block], taps.pixels, taps.shares).add_(floor)
+    to_rows, to_powers = torch.empty_like(rows), torch.zeros_like(powers)
+    for block in _blocks(rows, powers, terms.count):
+        columns = _columns(rows[block], powers)
+        samples = _weighted_rows(columns, taps.pixels, taps.shares).add_(floor)
         logs = samples.log()
         weighted = terms(logs).mul_(upstream[:, None, block])
         weighted = rearrange(weighted, "r m p k -> r m (p k)")
         to_powers += (weighted @ terms.by_move(logs).mT).sum(dim=0)
         slopes = rearrange(powers.mT @ weighted, "r d (p k) -> (r d p) k", k=logs.shape[1])
         slopes = _weighted_rows(slopes.div_(samples), taps.points, taps.point_shares)
-        to_columns.append(slopes.where(columns[:, block] > 0, 0.0))
-    shape = {"c": x.shape[1], "h": x.shape[2]}
-    to_x = rearrange(torch.cat(to_columns, dim=1), "(h w) (b c) -> b c h w", **shape)
-    return to_x.to(x.dtype), to_powers
+        to_rows[block] = slopes.where(columns > 0, 0.0).T
+    return to_rows.view(x.shape), to_powers
 
 
-def _columns(x: Tensor, like: Tensor) -> Tensor:
-    return rearrange(x, "b c h w -> (h w) (b c)").to(like.dtype).relu()
+def _rows(x: Tensor) -> Float[Tensor, "k p"]:
+    return rearrange(x, "b c ... -> (b c) (...)").contiguous()
+
+
+def _columns(rows: Float[Tensor, "k p"], like: Tensor) -> Float[Tensor, "p k"]:
+    return rows.T.to(like.dtype).relu().contiguous()
 
 
 def _powers(
@@ -314,14 +360,14 @@ class _Terms:
     not, and what one core has in its cache another one needs.
     """
 
-    def __init__(self, columns: Tensor, powers: Tensor, floor: float, taps: Taps) -> None:
-        self.powers, self.pixels = powers, len(columns)
+    def __init__(self, rows: Tensor, powers: Tensor, floor: float, taps: Taps, pixels: int) -> None:
+        self.powers, self.pixels = powers, pixels
         self.count = len(taps.pixels) // powers.shape[1]
         self.room = powers.new_empty(0)
         largest = math.log(torch.finfo(powers.dtype).max)
         self.bound: float | None = min(0.85 * largest, largest - math.log(self.count) - 1)
-        if _on_cpu(columns):  # on a GPU looking would mean waiting for it
-            least, most = math.log(floor), math.log(columns.max().item() + floor)
+        if _on_cpu(rows):  # on a GPU looking would mean waiting for it
+            least, most = math.log(floor), math.log(max(rows.max().item(), 0.0) + floor)
             reached = torch.maximum(least * powers, most * powers).sum(dim=1).max().item()
             self.bound = None if reached < self.bound else self.bound
 
@@ -354,15 +400,15 @@ def _weighted_rows(x: Tensor, index: Tensor, share: Tensor) -> Tensor:
     return embedding_bag(index, x.contiguous(), per_sample_weights=share, mode="sum")
 
 
-def _blocks(columns: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
+def _blocks(rows: Tensor, powers: Tensor, count: int) -> Iterator[slice]:
     """Cut the columns into blocks whose temporaries fit a cache, or a part of a GPU's memory."""
     if torch.compiler.is_compiling():
         return iter([slice(None)])
-    budget = 2**21 if _on_cpu(columns) else 2**27
+    budget = 2**21 if _on_cpu(rows) else 2**27
     monomials, offsets = powers.shape
     held = count * (monomials + 3 * offsets)  # terms; samples, logarithms, slopes
     width = max(16, budget // held // 16 * 16)
-    return (slice(start, start + width) for start in range(0, columns.shape[1], width))
+    return (slice(start, start + width) for start in range(0, len(rows), width))
 
 
 def _on_cpu(x: Tensor) -> bool:

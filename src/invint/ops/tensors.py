@@ -1,8 +1,8 @@
 """Constant tensors computed once per process, and the device that autocast is asked about."""
 
-from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import ParamSpec, TypeVar, cast
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SMALL = 2**19  # bytes of a result that is remembered
+KEPT = 64  # results of each function
 
 
 def on_cpu(function: Callable[P, T]) -> Callable[P, T]:
@@ -23,9 +25,29 @@ def on_cpu(function: Callable[P, T]) -> Callable[P, T]:
     return computed
 
 
-def constant(function: Callable[P, T]) -> Callable[P, T]:
-    """Compute `on_cpu` and remember, for a pure function of hashable arguments."""
-    return cast("Callable[P, T]", lru_cache(maxsize=64)(on_cpu(function)))
+def constant(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Compute `on_cpu` and remember small results, for a pure function of hashable arguments.
+
+    Large ones, such as a grid for each element of a group, belong to the layers that hold copies of
+    them and are freed with these: they would fill memory long after.
+    """
+    compute = on_cpu(function)
+    kept: dict[Hashable, Tensor] = {}
+
+    @wraps(function)
+    def remembered(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        key = (args, tuple(sorted(kwargs.items())))
+        found = kept.get(key)
+        if found is not None:
+            return found
+        result = compute(*args, **kwargs)
+        if result.nbytes <= SMALL:
+            kept[key] = result
+            for oldest in list(kept)[:-KEPT]:
+                kept.pop(oldest, None)  # another thread may have been quicker
+        return result
+
+    return remembered
 
 
 def own_copy(tensor: Tensor) -> Tensor:

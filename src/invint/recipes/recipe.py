@@ -118,6 +118,8 @@ class Choices(BaseModel):
         if kind == "missing":
             return f"{path} is missing; expected {_expected(field.annotation)}"
         value = values[name]
+        if deeper and "than" in problem["type"]:
+            return f"{path} must each be {_worded(problem['ctx'])}, got {value!r}"
         if kind == "literal_error":
             known = get_args(_given(field.annotation))
             return f"no {name} {value!r}; {did_you_mean(str(value), known)}there are {_all(known)}"
@@ -189,20 +191,22 @@ class ModelChoice(Choices):
     """Heads of self-attention."""
     attention_dropout: float | None = Field(default=None, ge=0, le=1)
     """Fraction of attention weights dropped."""
-    widths: Several[int] | None = None
+    widths: Several[Annotated[int, Field(ge=1, le=100_000)]] | None = None
     """Channels of each layer or stage."""
     norm_features: Annotated[bool, Since("0.2")] = False
     """Batch normalisation between the head and the first dense layer."""
     depths: Annotated[int, Since("0.2")] = Field(default=1, ge=1, le=100)
     """Maps with a head each: the last one, and those before the last halvings."""
     group_pool: Annotated[str | None, Since("0.2")] = None
-    """What is done along the group before a head that takes plain maps, as `max` or `mean`."""
+    """What is done along the group before a head that takes plain maps, as `bispectrum`."""
     kernel_size: Annotated[int | None, Since("0.2")] = Field(default=None, ge=1, le=1000)
     """Side of the filters of a wide residual network; odd."""
     kernel_sizes: Annotated[Several[int] | None, Since("0.2")] = None
     """Side of the filters of each layer of an `sfcnn`; odd."""
     pool_after: Annotated[Several[int] | None, Since("0.2")] = None
     """Layers of an `sfcnn`, counted from 1, after which maps are halved."""
+    pretrained: Annotated[bool, Since("0.2")] = False
+    """Begin with the weights that an extra brings for the network, such as `efficientnet-lite0`."""
 
 
 class HeadChoice(Choices):
@@ -663,6 +667,10 @@ def _range(field: FieldInfo) -> str:
     limits = _limits(field)
     if limits.keys() == {"ge", "le"}:
         return f"from {limits['ge']:,g} to {limits['le']:,g}"
+    return _worded(limits)
+
+
+def _worded(limits: Mapping[str, float]) -> str:
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     return " and ".join(f"{words[name]} {limit:,g}" for name, limit in limits.items())
 

@@ -10,7 +10,7 @@ from invint.files import write_atomically
 from invint.recipes.digits import digits_recipes
 from invint.recipes.paper import paper_recipes
 from invint.recipes.recipe import PARTS, Recipe, with_choices
-from invint.recipes.settled import settled_recipes
+from invint.recipes.settled import settled_recipes, settled_with_head
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe for recipe in (*digits_recipes(), *paper_recipes(), *settled_recipes())
@@ -24,6 +24,8 @@ def find_recipe(name: str) -> Recipe:
         return RECIPES[name]
     if name.endswith((".toml", ".json")):
         return read_recipe(Path(name))
+    if (settled := settled_with_head(name)) is not None:
+        return settled
     hint = did_you_mean(name, RECIPES)
     raise ConfigError(f"no recipe {name!r}; {hint}`invint recipes` lists all")
 

@@ -9,7 +9,7 @@ chosen on validation images alone, with equal effort for every network compared
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from invint.recipes.paper import HEADS, TABLES, head_of
+from invint.recipes.paper import HEADS, TABLES
 from invint.recipes.recipe import DataChoice, ModelChoice, Recipe, SelectionChoice, TrainChoice
 
 
@@ -60,18 +60,36 @@ SETTLED = {
     "svhn": _wide("svhn", 4),
     "cifar10": _wide("cifar10", 10),
 }
+LISTED_AS = {"pooling": "max", "average": "avg"}  # where a variant is not called as its head
 TURNS = 16  # copies that predictions of plain networks are averaged over
 PRUNED_AFTER = (0.1, 0.15)  # of the run, where the paper prunes after 10 and 15 of 100 epochs
-AVERAGE = {"average": "the spatial mean: the baseline of weighted sums"}
+NETWORKS = {  # the variant of a settled recipe: what the network does; a line adds a head
+    "pooling": HEADS["pooling"],
+    "average": "the spatial mean: the baseline of weighted sums",
+    "monomials": HEADS["monomials"],
+    **HEADS,
+}
 
 
 def settled_recipes() -> Iterator[Recipe]:
     """Yield the settled recipes of each data set: plain, pooling, average, every other head."""
     for data, settled in SETTLED.items():
         yield from plain_networks(data, settled)
-        for variant, what in ({"pooling": HEADS["pooling"]} | AVERAGE | HEADS).items():
-            recipe = steerable(data, settled, variant, what)
-            yield pruned_early(recipe, settled.kept) if variant == "monomials" else recipe
+        yield from (steerable(data, settled, variant) for variant in NETWORKS)
+
+
+def settled_with_head(name: str) -> Recipe | None:
+    """Return the settled recipe of any head there is, in the list or not, by `data/settled-head`.
+
+    So a new head is compared with all others in the training that all of them have.
+    """
+    data, _, variant = name.partition("/settled-")
+    if data not in SETTLED or not variant:
+        return None
+    from invint.nn import HEADS as KNOWN  # recipes are listed without torch
+
+    other = variant in KNOWN and variant not in LISTED_AS.values()
+    return steerable(data, SETTLED[data], variant) if other else None
 
 
 def plain_networks(data: str, settled: Settled) -> Iterator[Recipe]:
@@ -104,15 +122,15 @@ def common(data: str, settled: Settled) -> Recipe:
     )
 
 
-def steerable(data: str, settled: Settled, variant: str, what: str) -> Recipe:
+def steerable(data: str, settled: Settled, variant: str) -> Recipe:
     """Return the recipe of one head."""
-    head = "avg" if variant == "average" else head_of(variant)
-    what = what.format(start=50, kept=settled.kept)
-    return common(data, settled).replace(
+    what = NETWORKS.get(variant, f"the head {variant}").format(start=50, kept=settled.kept)
+    recipe = common(data, settled).replace(
         name=f"{data}/settled-{variant}",
         about=f"Steerable {settled.steerable.name} in settled training, with {what}.",
-        model=settled.steerable.replace(head=head),
+        model=settled.steerable.replace(head=LISTED_AS.get(variant, variant)),
     )
+    return pruned_early(recipe, settled.kept) if variant == "monomials" else recipe
 
 
 def pruned_early(recipe: Recipe, kept: int) -> Recipe:

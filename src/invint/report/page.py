@@ -1,22 +1,14 @@
 """Writes the page: gathers figures and tables, says what is missing and why."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-import torch
-from einops import rearrange
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-
-from invint.audit import audit_model
-from invint.data.batches import scaled
-from invint.data.dataset import Dataset, Split
 from invint.errors import ConfigError, InvintError
-from invint.export import load_model
 from invint.figures.charts import (
     calibration_drawing,
+    class_error_drawing,
     confusion_drawing,
     difference_drawing,
     error_drawing,
@@ -24,21 +16,34 @@ from invint.figures.charts import (
 )
 from invint.figures.circles import angle_drawing
 from invint.figures.selections import monomial_drawing, score_drawing
-from invint.figures.sheets import Hard, filter_drawing, hardest_drawing
+from invint.figures.sheets import (
+    filter_drawing,
+    hardest_drawing,
+    missed_drawing,
+    saliency_drawing,
+    unsure_drawing,
+)
 from invint.figures.style import Drawing, Series, series_of
 from invint.files import write_atomically
-from invint.groups import Group
-from invint.models.networks import Network
-from invint.nn import LiftConv2d, MonomialIntegration, Monomials
-from invint.recipes.recipe import DataChoice
-from invint.study.records import RunRecord, accuracy_by_angle, check_alike, read_predictions
+from invint.report.measure import (
+    IMAGES,
+    Loader,
+    audit_run,
+    confidence_by_angle,
+    hardest_images,
+    learned_monomials,
+    least_sure,
+    load_test_images,
+    measure_turns,
+    missed_images,
+    relevance_of,
+    scaled_calibration,
+    store_of,
+    turning_filter,
+)
+from invint.study.records import RunRecord, check_alike
 from invint.study.tables import Table, decimals, make_table, ordered_recipes, signed
 from invint.train.setup import load_data
-from invint.train.store import RunStore
-
-Loader = Callable[[DataChoice], Dataset]
-IMAGES = 200  # turned through the circle, at most
-HARDEST = 20  # images shown
 
 
 @dataclass
@@ -80,6 +85,7 @@ def write_report(
     load: Loader | None = None,
     notes: Sequence[str] = (),
     advice: Sequence[tuple[str, Sequence[str]]] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Path:
     """Write one HTML page about finished runs; it needs no other file and no network.
 
@@ -94,6 +100,7 @@ def write_report(
         load: Takes the choice of a data set to the set; by default `load_data`.
         notes: Lines to say beside the summary, as on runs left out.
         advice: Headings with their paragraphs, shown first; the first one stands out.
+        names: What to call recipes, everywhere on the page; by default what they are called.
 
     Returns:
         The path.
@@ -104,6 +111,7 @@ def write_report(
     if not runs:
         raise ConfigError("no finished run to report on; `invint train` makes some")
     check_alike(runs)
+    runs = [replace(run, size=run.size + run.held_out) for run in runs]
     # Imported where a page is written: it is slow, and records can be read without it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -114,10 +122,10 @@ def write_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    series = series_of(ordered_recipes(runs))
-    names = sorted({run.data for run in runs})
-    tables = [make_table(runs, data=name) for name in names]
-    groups = [[run for run in runs if run.data == name] for name in names]
+    series = series_of(ordered_recipes(runs), names)
+    sets = sorted({run.data for run in runs})
+    tables = [make_table(runs, data=name) for name in sets]
+    groups = [[run for run in runs if run.data == name] for name in sets]
     loader = cache(load or partial(load_data, data_dir=data_dir))
     text = engine.get_template("page.html.j2").render(
         title=title,
@@ -125,7 +133,8 @@ def write_report(
         tables=tables,
         decimals=decimals,
         signed=signed,
-        notes=notes,
+        notes=[*_held_out(runs), *notes],
+        names=names or {},
         advice=advice,
         sections=list(_sections(groups, tables, series, loader)),
         runs=runs,
@@ -145,7 +154,7 @@ def _sections(
     errors = Section("errors", "Error against samples", "How many labels does a network need?")
     for table in tables:
         errors.figures += _drawn([error_drawing(table, series), difference_drawing(table, series)])
-    yield errors
+    yield errors.or_reason("one number of training images alone; the table above has its errors")
     learning = Section("learning", "Learning curves", "How training went.")
     learning.figures = [each for runs in groups for each in learning_drawings(runs, series)]
     yield learning.or_reason("the logs hold no epochs")
@@ -154,15 +163,23 @@ def _sections(
     confusions = Section("confusion", "Confusions", "Which classes are mistaken for which.")
     confusions.figures = _drawn(confusion_drawing(*each) for each in largest)
     yield confusions.or_reason("the runs hold no predictions")
+    yield _classes(groups, series, load)
     calibration = Section("calibration", "Calibration", "Can the confidence be trusted?")
-    calibration.figures = _drawn(calibration_drawing(*each) for each in largest)
+    calibration.figures = _drawn(map(_calibrated, largest))
     yield calibration.or_reason("the runs hold no predictions")
     yield _hardest(groups, load)
+    yield _saliency(largest, load)
     yield from _networks(largest)
 
 
 def _drawn(drawings: Iterable[Drawing | None]) -> list[Drawing]:
     return [drawing for drawing in drawings if drawing is not None]
+
+
+def _calibrated(each: tuple[Sequence[RunRecord], Series]) -> Drawing | None:
+    runs, own = each
+    found = map(scaled_calibration, runs)
+    return calibration_drawing(runs, own, [pair for pair in found if pair is not None])
 
 
 def _angles(
@@ -172,19 +189,81 @@ def _angles(
         "angles", "Accuracy against angle", "Does the answer survive when the image turns?"
     )
     for runs in groups:
-        turns = {}
+        accuracies, confidences, unsure = {}, {}, []
         for own_runs, own in _largest([runs], series):
             try:
-                turns[own.recipe] = measure_turns(own_runs[0], load)
+                accuracies[own.recipe] = measure_turns(own_runs[0], load)
+                unsure.append((own, least_sure(own_runs[0], load)))
+                confidences[own.recipe] = confidence_by_angle(audit_run(own_runs[0], load))
             except InvintError as error:
                 section.miss(error)
-        if turns:
-            caption = (
-                f"Fraction of up to {IMAGES} test images with the right label as they are turned, "
-                "masked with the inscribed disc; one seed of each recipe, most training images. "
-                "Large dots: turns that permute pixels, without interpolation."
-            )
-            section.figures.append(angle_drawing(turns, series, data=runs[0].data, caption=caption))
+        section.figures += _circles(accuracies, confidences, series, runs[0].data)
+        if unsure:
+            names = [each.name for each in runs[0].per_class]
+            section.figures.append(unsure_drawing(unsure, names, runs[0].data))
+    return section
+
+
+Circle = tuple[tuple[float, float], ...]
+
+
+def _circles(
+    accuracies: dict[str, Circle],
+    confidences: dict[str, Circle],
+    series: dict[str, Series],
+    data: str,
+) -> Iterator[Drawing]:
+    images = (
+        f"up to {IMAGES} test images as they are turned, masked with the inscribed disc; one seed "
+        "of each recipe, most training images. "
+    )
+    if accuracies:
+        caption = f"Fraction with the right label of {images}"
+        caption += "Large dots: turns that permute pixels, without interpolation."
+        yield angle_drawing(accuracies, series, data=data, caption=caption)
+    if confidences:
+        caption = f"Mean probability of the answer, right or wrong, over {images}Least sure: "
+        lowest = {recipe: min(circle, key=lambda p: p[1]) for recipe, circle in confidences.items()}
+        caption += ", ".join(
+            f"{series[recipe].name} at {angle:g}° ({value:.1%})"
+            for recipe, (angle, value) in lowest.items()
+        )
+        yield angle_drawing(
+            confidences, series, data=data, caption=f"{caption}.", what="confidence"
+        )
+
+
+def _classes(
+    groups: Sequence[Sequence[RunRecord]], series: dict[str, Series], load: Loader
+) -> Section:
+    section = Section("classes", "Errors by class", "Which classes are hard, and on which images.")
+    for runs in groups:
+        section.figures += _drawn([class_error_drawing(list(_largest([runs], series)))])
+        try:
+            missed, images = missed_images(runs), load_test_images(runs[0], load)
+        except InvintError as error:
+            section.miss(error)
+            continue
+        if missed:
+            names = [each.name for each in runs[0].per_class]
+            section.figures.append(missed_drawing(missed, images.images, names, runs[0].data))
+    return section.or_reason("no test image is answered wrongly")
+
+
+def _saliency(largest: Sequence[tuple[Sequence[RunRecord], Series]], load: Loader) -> Section:
+    section = Section("saliency", "What answers rest on", "Where in an image the network looks.")
+    for (run, *_), own in largest:
+        try:
+            images, relevance, labels, found = relevance_of(run, load)
+        except InvintError as error:
+            section.miss(error)
+            continue
+        names = [each.name for each in run.per_class]
+        own_names = [
+            names[label] if label == answer else f"{names[label]}\n→ {names[answer]}"
+            for label, answer in zip(labels, found, strict=True)
+        ]
+        section.figures.append(saliency_drawing(images, relevance, own_names, run, own))
     return section
 
 
@@ -223,93 +302,6 @@ def _networks(largest: Sequence[tuple[Sequence[RunRecord], Series]]) -> Iterator
     yield filters.or_reason("no trained steerable network among these runs")
 
 
-def store_of(run: RunRecord) -> RunStore:
-    """Return the store of a run, unless the run is known from a record only."""
-    if run.folder is None:
-        raise ConfigError(f"{run.recipe}: read from a record, which holds no network")
-    return RunStore(run.folder)
-
-
-def turning_filter(network: Network) -> tuple[Group, Tensor] | None:
-    """Return the strongest filter of the first steerable layer, `(g, k, k)`; none if there is none.
-
-    Colours are averaged.
-    """
-    layer = next((each for each in network.modules() if isinstance(each, LiftConv2d)), None)
-    if layer is None:
-        return None
-    filters = rearrange(
-        layer.filters().detach(), "(o g) c y x -> o g c y x", g=layer.group.order
-    ).mean(dim=2)
-    strongest = filters.square().sum(dim=(1, 2, 3)).argmax()
-    return layer.group, filters[strongest]
-
-
-def learned_monomials(network: Network) -> Monomials | None:
-    """Return the monomials with their learned exponents; none if the head has none."""
-    heads = (each for each in network.modules() if isinstance(each, MonomialIntegration))
-    head = next(heads, None)
-    return None if head is None else head.monomials
-
-
-def load_test_images(run: RunRecord, load: Loader) -> Split:
-    """Return the test images of a run, made sure to be the ones it was tested on.
-
-    Raises:
-        InvintError: They are not there, or others.
-    """
-    dataset = load(DataChoice.of(run.choices))
-    if dataset.fingerprint != run.fingerprint:
-        raise ConfigError(
-            f"the data set {run.data!r} is not the one of the runs (fingerprint "
-            f"{dataset.fingerprint}, expected {run.fingerprint})"
-        )
-    return dataset.test
-
-
-def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ...]:
-    """Return pairs of angle and accuracy on turned test images; kept as `turns.json` in the run.
-
-    Raises:
-        InvintError: The network or the images are not there.
-    """
-    if run.turns:
-        return run.turns
-    store = store_of(run)
-    images = load_test_images(run, load)
-    chosen = torch.linspace(0, len(images) - 1, min(IMAGES, len(images))).long()
-    some = images[chosen]
-    audit = audit_model(load_model(store.model), scaled(some.images), some.labels, border="disc")
-    store.write_turns(replace(audit, name=run.recipe))
-    return accuracy_by_angle(audit)
-
-
-def hardest_images(runs: Sequence[RunRecord], count: int = HARDEST) -> list[Hard]:
-    """Return the test images most runs get wrong, and among those the ones with the largest loss.
-
-    Raises:
-        ConfigError: No run has predictions.
-    """
-    pairs = [pair for pair in map(read_predictions, runs) if pair is not None]
-    if not pairs:
-        raise ConfigError("the predictions are not there: records do not hold them")
-    labels = pairs[0][1]
-    found = torch.stack([logits.argmax(dim=1) for logits, _ in pairs])
-    losses = [cross_entropy(logits, labels, reduction="none") for logits, _ in pairs]
-    wrong_by_run = found != labels
-    loss = torch.stack(losses).nan_to_num(posinf=1e3).mean(dim=0)
-    score = (
-        wrong_by_run.sum(dim=0) + loss.clamp(max=1e3) / 1e4
-    )  # the loss only decides among equals
-    chosen: list[int] = score.argsort(descending=True, stable=True)[:count].tolist()
-    hard = []
-    for index in chosen:
-        others = found[wrong_by_run[:, index], index]
-        most = int(others.mode().values) if len(others) else None
-        hard.append(Hard(index, int(labels[index]), most, len(others), len(pairs)))
-    return hard
-
-
 def _largest(
     groups: Sequence[Sequence[RunRecord]], series: dict[str, Series]
 ) -> Iterator[tuple[list[RunRecord], Series]]:
@@ -320,6 +312,16 @@ def _largest(
             if mine:
                 size = max(run.size for run in mine)
                 yield [run for run in mine if run.size == size], own
+
+
+def _held_out(runs: Sequence[RunRecord]) -> list[str]:
+    """Say what the numbers of training images hold, where some are not learned from."""
+    counts = sorted({(run.size, run.held_out) for run in runs if run.held_out})
+    return [
+        f"of {size:,} training images {size - held_out:,} are learned from and {held_out:,} held "
+        "out to choose by"
+        for size, held_out in counts
+    ]
 
 
 def _facts(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:

@@ -62,7 +62,8 @@ def initial_monomials(
         count: Number of monomials.
         max_distance: Largest distance.
         factors: Factors of each monomial.
-        options: Further arguments of `Monomials.random`: `own_angles`, `max_power`, `generator`.
+        options: Further arguments of `Monomials.random`: `own_angles`, `exponents`, `max_power`,
+            `generator`.
     """
     if kind not in INITIAL:
         raise ConfigError(f"no initial set {kind!r}; there are {', '.join(INITIAL)}")

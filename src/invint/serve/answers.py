@@ -144,7 +144,7 @@ def predict(
     body: bytes, networks: Sequence[ServedNetwork], *, limits: Limits, deadline: float
 ) -> PredictResponse:
     """Answer for one image."""
-    return _predictions([image_bytes(body)], networks, limits, deadline)[0]
+    return _predictions([("", image_bytes(body))], networks, limits, deadline)[0]
 
 
 def predict_batch(
@@ -157,7 +157,9 @@ def predict_batch(
             413 if encoded else 422,
             f"a batch has 1 to {limits.batch} images, got {len(encoded)}",
         )
-    pictures = [_from_base64(each, f"image {i}") for i, each in enumerate(encoded)]
+    pictures = [
+        (f"image {i}: ", _from_base64(each, f"image {i}")) for i, each in enumerate(encoded)
+    ]
     return BatchResponse(results=_predictions(pictures, networks, limits, deadline))
 
 
@@ -242,16 +244,20 @@ def _curve(network: ServedNetwork, views: Tensor, deadline: float) -> Curve:
 
 
 def _predictions(
-    pictures: list[bytes], networks: Sequence[ServedNetwork], limits: Limits, deadline: float
+    pictures: list[tuple[str, bytes]],
+    networks: Sequence[ServedNetwork],
+    limits: Limits,
+    deadline: float,
 ) -> list[PredictResponse]:
+    """Answer for pictures; a refusal begins with what stands before the one it is about."""
     columns = []
     for network in networks:
         images = []
-        for index, data in enumerate(pictures):
+        for owner, data in pictures:
             try:
                 images.append(pixels(data, network, limits))
             except HTTPException as error:
-                raise HTTPException(error.status_code, f"image {index}: {error.detail}") from error
+                raise HTTPException(error.status_code, owner + error.detail) from error
         rows = network.probabilities(torch.cat(images), deadline=deadline)
         columns.append([_prediction(network, row) for row in rows])
     return [PredictResponse(predictions=list(row)) for row in zip(*columns, strict=True)]

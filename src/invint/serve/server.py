@@ -125,10 +125,11 @@ def make_server(networks: Sequence[ServedNetwork], address: Address, limits: Lim
     import uvicorn
 
     from invint.serve.app import create_app
+    from invint.serve.protocol import HurriedProtocol
 
     config = uvicorn.Config(
         create_app(networks, hosts=address.names, token=address.token, limits=limits),
-        http="h11",
+        http=HurriedProtocol,
         ws="none",
         lifespan="off",
         log_level="warning",

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from invint.data.registry import find_entry, is_here
 from invint.recipes.recipe import Recipe, SelectionChoice
 from invint.study.grid import Cell
 from invint.study.pool import Workspace
 from invint.train.run import EVALUATION_BATCH
 from invint.train.setup import RunData
-from invint.train.timing import seconds_per_image, seconds_per_step
+from invint.train.timing import random_data, seconds_per_image, seconds_per_step
 
 FEW = 4  # images of a batch that are measured where a whole one takes too long
 LONG = 3.0  # seconds of a step that are too long
+NOISE = 256  # images that stand for those that are not here
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,14 @@ def representative(recipe: Recipe) -> Recipe:
 def measure(recipe: Recipe, workspace: Workspace, *, threads: int | None = None) -> Speed:
     """Make a few real steps and evaluate a few test images; nothing of it is kept.
 
-    Where a step takes seconds, a part of a batch stands for the whole.
+    Where a step takes seconds, a part of a batch stands for the whole; where the images are not
+    here, noise of their size.
     """
     asked = workspace.execution
     execution = replace(asked, threads=asked.threads or threads).decided()
-    data = RunData.of(recipe, 0, workspace.data_dir)
+    data, tests = _images(recipe, workspace)
     batch, turns = recipe.train.batch_size, recipe.data.test_turns
-    tests = len(data.dataset.test) * (1 if turns == 1 else 1 + turns)
+    tests *= 1 if turns == 1 else 1 + turns
     if not execution.compile and batch > FEW:  # compiling again would take longer than it saves
         part = recipe.replace(train={"batch_size": FEW})
         step = seconds_per_step(part, data, execution) * batch / FEW
@@ -120,3 +123,17 @@ def measure(recipe: Recipe, workspace: Workspace, *, threads: int | None = None)
             return Speed(step, seconds_per_image(recipe, data, execution, most=FEW), tests)
     step = seconds_per_step(recipe, data, execution)
     return Speed(step, seconds_per_image(recipe, data, execution, most=EVALUATION_BATCH), tests)
+
+
+def _images(recipe: Recipe, workspace: Workspace) -> tuple[RunData, int]:
+    """Return images to measure with, and how many there will be to test on."""
+    name = recipe.data.name
+    if not is_here(name, workspace.data_dir):
+        entry = find_entry(name)
+        if entry.counts is not None and entry.image_shape is not None:
+            channels, side, _ = entry.image_shape
+            images = max(recipe.train.batch_size, NOISE)
+            noise = random_data(images, side=side, channels=channels, classes=int(entry.classes))
+            return noise, entry.counts[1]
+    data = RunData.of(recipe, 0, workspace.data_dir)
+    return data, len(data.dataset.test)

@@ -7,6 +7,7 @@ from typing import Any
 from invint.errors import ConfigError, did_you_mean
 from invint.recipes import Recipe, find_recipe
 from invint.recipes.recipe import DataChoice, with_choices
+from invint.recipes.settled import NETWORKS, settled_with_head
 
 SELECTIONS = (
     "monomials-none",
@@ -19,7 +20,7 @@ SELECTIONS = (
 )
 HEADS = ("pooling", "monomials", "global-ws", "local-ws", "mlp", "attention", "sf-ii")
 PLAIN = ("wrn", "wrn-rotate")
-SETTLED = tuple(f"settled-{each}" for each in ("pooling", "average", *HEADS[1:]))
+SETTLED = tuple(f"settled-{each}" for each in NETWORKS)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ STUDIES: dict[str, Study] = {
         _of("rotmnist", "cnn7", *HEADS),
         (500, 1000, 2000, 4000, 6000, None),
         5,
+    ),
+    "settled-digits": Study(
+        "all heads on turned digits, trained until they settle, with one recipe",
+        _of("digits", "settled-cnn-small", *SETTLED),
+        (100, None),
+        10,
     ),
     "settled-rotmnist": Study(
         "all heads on Rotated-MNIST, trained until they settle, with one recipe",
@@ -197,15 +204,30 @@ def plan(
 
 
 def chosen_recipes(study: Study, only: Sequence[str] = ()) -> list[str]:
-    """Return the names of the recipes of a study, or of those asked for, in its order."""
+    """Return the names of the recipes of a study, or of those asked for, in its order.
+
+    A study of settled training also has, after these, every other head that is asked for.
+    """
     known = {name.partition("/")[2]: name for name in study.recipes}
+    known = {name.removeprefix("settled-"): full for name, full in known.items()} | known
     known |= {name: name for name in study.recipes}
     for name in only:
+        if name not in known and (head := _other_head(study, name)):
+            known[name] = head
         if name not in known:
             variants = ", ".join(each.partition("/")[2] for each in study.recipes)
             hint = did_you_mean(name, known)
             raise ConfigError(f"--only {name}: no such recipe; {hint}the study has {variants}")
-    return [name for name in study.recipes if not only or name in {known[each] for each in only}]
+    asked = {known[each] for each in only}
+    everything = dict.fromkeys((*study.recipes, *known.values()))
+    return [name for name in everything if name in asked] if only else list(study.recipes)
+
+
+def _other_head(study: Study, name: str) -> str | None:
+    """Return the settled recipe of a head that is not among those of a study of such recipes."""
+    data, _, first = study.recipes[0].partition("/")
+    full = f"{data}/settled-{name.rpartition('settled-')[2]}"
+    return full if first.startswith("settled-") and settled_with_head(full) else None
 
 
 def _sized(recipe: Recipe, size: int | None, images: int) -> Recipe:

@@ -13,12 +13,12 @@ from torch import Tensor
 from invint.audit import Audit
 from invint.errors import ConfigError, InvintError, RunError
 from invint.files import write_atomically
+from invint.train.evaluate import Bin, calibration_bins, calibration_error
 from invint.train.store import RunStore
 from invint.version import COMPARABLE
 
 FORMAT = 1
 POINTS = 60  # of a learning curve that are kept in a record
-BINS = 15  # of confidence, for the calibration
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,6 @@ class ClassError:
     name: str
     images: int
     error: float
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Test images that were answered with similar confidence.
-
-    Attributes:
-        count: Number of images.
-        confidence: Their mean confidence; 0 of none.
-        accuracy: Fraction with the right answer; 0 of none.
-    """
-
-    count: int
-    confidence: float
-    accuracy: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +62,7 @@ class RunRecord:
         seconds: Of training.
         test_images: Number of test images.
         train_images: Number of images trained on.
+        held_out: Number of training images held out for validation.
         version: Of invint.
         environment: What it ran on.
         curve: Lines of the log, one for each epoch logged.
@@ -108,6 +94,7 @@ class RunRecord:
     seconds: float
     test_images: int
     train_images: int
+    held_out: int = 0
     version: str
     environment: dict[str, Any] = field(default_factory=dict)
     curve: tuple[dict[str, Any], ...] = ()
@@ -125,14 +112,14 @@ class RunRecord:
     @property
     def calibration_error(self) -> float | None:
         """Mean distance of confidence and accuracy, weighted by images."""
-        total = sum(each.count for each in self.calibration)
-        if not total:
-            return None
-        gaps = (each.count * abs(each.confidence - each.accuracy) for each in self.calibration)
-        return sum(gaps) / total
+        return calibration_error(self.calibration)
 
 
 RECORD = TypeAdapter(RunRecord)
+OUTCOME = (  # what is the same in two records of one run
+    *("data", "fingerprint", "subset", "steps"),
+    *("error", "averaged_error", "validation_error", "cross_entropy"),
+)
 
 
 def check_alike(runs: Sequence[RunRecord]) -> None:
@@ -177,18 +164,6 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> tuple[tuple[int, ...], .
     return tuple(tuple(counts[start : start + classes]) for start in range(0, classes**2, classes))
 
 
-def calibration_bins(logits: Tensor, labels: Tensor, *, bins: int = BINS) -> tuple[Bin, ...]:
-    """Sort test images by confidence, the probability of the answer, into equal intervals."""
-    confidence, found = logits.double().softmax(dim=1).max(dim=1)
-    confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
-    right = (found == labels).double()
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    counts = torch.bincount(place, minlength=bins)
-    sums = (torch.bincount(place, weights, minlength=bins) for weights in (confidence, right))
-    means = [(total / counts.clamp(min=1)).tolist() for total in sums]
-    return tuple(Bin(*values) for values in zip(counts.tolist(), *means, strict=True))
-
-
 def read_run(folder: Path) -> RunRecord:
     """Read the folder of a complete run.
 
@@ -211,6 +186,7 @@ def read_run(folder: Path) -> RunRecord:
             "choices": recipe["choices"],
             "size": subset["size"] or result["train_images"],
             "subset": subset["hash"],
+            "held_out": len(subset.get("validation", ())),
             "data": result["data"]["name"],
             "note": result["data"].get("note") or "",
             "fingerprint": result["data"]["fingerprint"],
@@ -237,28 +213,46 @@ def accuracy_by_angle(audit: Audit) -> tuple[tuple[float, float], ...]:
 def find_runs(paths: Iterable[Path], notes: list[str] | None = None) -> list[RunRecord]:
     """Read all finished runs in and below folders, and all runs in files of records.
 
+    A run that is found several times, as in its folder and in a record of it, is one run.
+
     Args:
         paths: Folders, run folders or JSON files that `write_records` wrote.
         notes: Receives one line for each run that was left out, and why.
 
     Returns:
         The runs, in order of recipe, size and seed.
+
+    Raises:
+        ConfigError: Something given is neither, or two runs should be the same and are not.
     """
-    found, skipped = list[RunRecord](), [] if notes is None else notes
+    found, skipped = list[tuple[Path, RunRecord]](), [] if notes is None else notes
     for path in paths:
         if path.is_file() and path.suffix == ".json":
-            found += read_records(path)
+            found += [(path, run) for run in read_records(path)]
         elif not path.is_dir():
             raise ConfigError(f"{path}: expected a folder of runs or a .json file of records")
         for file in sorted(path.rglob("recipe.json")):
             try:
-                found.append(read_run(file.parent))
+                found.append((file.parent, read_run(file.parent)))
             except InvintError as error:
                 skipped.append(f"left out {error}")
-    runs: dict[tuple[str, str, int], RunRecord] = {}
-    for run in found:
-        runs.setdefault((run.recipe, run.hash, run.seed), run)
-    return sorted(runs.values(), key=lambda run: (run.recipe, run.size, run.seed))
+    return sorted(_merged(found), key=lambda run: (run.recipe, run.size, run.seed))
+
+
+def _merged(found: Iterable[tuple[Path, RunRecord]]) -> list[RunRecord]:
+    """Return each run once, the first of those that are the same, or refuse those that are not."""
+    runs: dict[tuple[str, str, int], tuple[Path, RunRecord]] = {}
+    for path, run in found:
+        before, first = runs.setdefault((run.recipe, run.hash, run.seed), (path, run))
+        for name in OUTCOME:
+            one, other = getattr(first, name), getattr(run, name)
+            if one != other:
+                raise ConfigError(
+                    f"{run.recipe}, {run.size:,} images, seed {run.seed}: two runs that should be "
+                    f"the same differ, {name} is {one} in {before} and {other} in {path}; leave "
+                    "one of them out"
+                )
+    return [run for _, run in runs.values()]
 
 
 def to_record(run: RunRecord) -> dict[str, Any]:

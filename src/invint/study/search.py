@@ -121,9 +121,10 @@ def search_space(recipe: Recipe, side: int = ANY_SIDE) -> Space:
     """Return what is tuned of a recipe: what its appendix column has, and the recipe's own values.
 
     Steerable networks have the rows of the appendix and options of their head; where the learning
-    rate ends at zero, warm-up and label smoothing take the place of its decay. Plain networks have
-    no penalties on steerable filters; those trained by stochastic gradient descent keep their
-    milestones, and have learning rate, weight decay and dropout.
+    rate ends at zero, warm-up, label smoothing, the longest gradient and, if statistics are found
+    anew, the average of weights take the place of its decay. Plain networks have no penalties on
+    steerable filters; those trained by stochastic gradient descent keep their milestones, and have
+    learning rate, weight decay and dropout.
 
     Args:
         recipe: What is tuned.
@@ -180,18 +181,23 @@ def _adam(recipe: Recipe) -> Space:
     rate = Range("train.lr", 3e-5, 3e-2, log=True)
     rest = (Choice("train.batch_size", sizes), Range("model.dropout", 0.0, 0.8))
     if recipe.train.decay in TO_ZERO:
-        return (
-            rate,
-            Range("train.warmup", 0.0, epochs / 5),
-            Range("train.label_smoothing", 0.0, 0.2),
-            *rest,
-        )
+        return (rate, *_settled(recipe), *rest)
     return (
         rate,
         Range("train.lr_decay", 0.02, 1.0, log=True),
         Range("train.lr_decay_epochs", epochs / 10, float(epochs), log=True),
         *rest,
     )
+
+
+def _settled(recipe: Recipe) -> Space:
+    """Return what there is to tune where the rate ends at zero; averages need new statistics."""
+    space: Space = (
+        Range("train.warmup", 0.0, recipe.train.epochs / 5),
+        Range("train.label_smoothing", 0.0, 0.2),
+        Range("train.clip_norm", 0.1, 100.0, log=True),
+    )
+    return (*space, Range("train.ema", 0.0, 0.99)) if recipe.train.statistics else space
 
 
 def _steerable(recipe: Recipe) -> Space:

@@ -10,8 +10,10 @@ from typing import TypeVar
 from invint.errors import ConfigError
 
 Key = TypeVar("Key")
+CONFIDENCE = 0.95
 BETTER, WORSE = "better", "worse"
 UNDECIDED, UNKNOWN = "no difference shown", "one pair: no interval"
+FEW = "too few pairs: no interval"
 ALIKE = "all pairs alike: no interval"  # errors come in steps of one image: no sign of certainty
 
 
@@ -36,8 +38,8 @@ class Difference:
 
     Attributes:
         mean: Mean of first minus second.
-        low: Lower end of the confidence interval; `None` of one pair.
-        high: Upper end; `None` of one pair.
+        low: Lower end of the confidence interval; `None` of one pair, or too few.
+        high: Upper end; `None` likewise.
         pairs: Number of pairs.
     """
 
@@ -50,7 +52,7 @@ class Difference:
     def verdict(self) -> str:
         """What may be said of errors: a direction only where the interval leaves zero out."""
         if self.low is None or self.high is None:
-            return UNKNOWN
+            return UNKNOWN if self.pairs == 1 else FEW
         if self.high - self.low < 1e-9:
             return ALIKE if abs(self.mean) > 1e-9 else UNDECIDED
         if self.high < 0:
@@ -66,9 +68,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_difference(
-    first: Mapping[Key, float], second: Mapping[Key, float], *, confidence: float = 0.95
+    first: Mapping[Key, float], second: Mapping[Key, float], *, confidence: float = CONFIDENCE
 ) -> Difference | None:
     """Compare values that share a key, with the interval of Student's t.
+
+    It holds for a number of pairs that was decided before; for one that depends on what was seen,
+    there is `invint.study.power.difference_at_any_time`.
 
     Args:
         first: Value by what makes a pair: the seed and the subset of training images.
@@ -78,9 +83,8 @@ def paired_difference(
     Returns:
         The difference; `None` where no key is in both.
     """
-    if not 0 < confidence < 1:
-        raise ConfigError(f"paired_difference: confidence must be within (0, 1), got {confidence}")
-    differences = [first[key] - second[key] for key in first if key in second]
+    check_confidence("paired_difference", confidence)
+    differences = paired(first, second)
     if not differences:
         return None
     centre = spread(differences)
@@ -91,6 +95,17 @@ def paired_difference(
     quantile = float(t.ppf((1 + confidence) / 2, len(differences) - 1))
     half = quantile * centre.deviation / math.sqrt(len(differences))
     return Difference(centre.mean, centre.mean - half, centre.mean + half, len(differences))
+
+
+def paired(first: Mapping[Key, float], second: Mapping[Key, float]) -> list[float]:
+    """Return first minus second for each key that is in both."""
+    return [first[key] - second[key] for key in first if key in second]
+
+
+def check_confidence(owner: str, confidence: float) -> None:
+    """Refuse a confidence that is none."""
+    if not 0 < confidence < 1:
+        raise ConfigError(f"{owner}: confidence must be within (0, 1), got {confidence}")
 
 
 @dataclass(frozen=True)

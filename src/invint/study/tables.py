@@ -17,6 +17,7 @@ from invint.study.statistics import Difference, Spread, paired_difference, sprea
 Lines = list[list[str]]
 NOT_RUN = "not run"
 BASELINE = "pooling"
+SETTLED = "settled-"  # begins the names of recipes that are compared with settled pooling
 AVERAGED = "averaged over rotated copies"
 DIFFERENCES = "Paired difference to pooling in percentage points, with its 95 % confidence interval"
 LATEX = str.maketrans(
@@ -217,7 +218,7 @@ def ordered_recipes(runs: Sequence[RunRecord]) -> list[str]:
     order = [recipe.partition("/")[2] for recipe in known]
 
     def place(recipe: str) -> tuple[int, int, str]:
-        variant = recipe.partition("/")[2]
+        variant = recipe.partition("/")[2].removeprefix(SETTLED)
         plain = any(run.recipe == recipe and run.choices["model"]["head"] is None for run in runs)
         late = order.index(variant) if variant in order else len(order)
         return (0 if plain and variant != BASELINE else 1), late, recipe
@@ -232,7 +233,7 @@ def _cell(
     own = [run for run in runs if (run.recipe, run.size) == (recipe, size)]
     errors = errors_by_pair(own, averaged)
     data = recipe.partition("/")[0]
-    baseline = f"{data}/{BASELINE}"
+    baseline = baseline_of(recipe)
     scales = {run.scale for run in own}  # a run cut short is not compared with a whole one
     others = [run for run in runs if (run.recipe, run.size) == (baseline, size)]
     pooled = errors_by_pair([run for run in others if run.scale in scales])
@@ -286,6 +287,12 @@ def catalog_text(run: RunRecord) -> str:
     )
 
 
+def baseline_of(recipe: str) -> str:
+    """Return the recipe that one is compared with: pooling, trained likewise."""
+    data, _, variant = recipe.partition("/")
+    return f"{data}/{SETTLED if variant.startswith(SETTLED) else ''}{BASELINE}"
+
+
 def errors_by_pair(
     runs: Sequence[RunRecord], averaged: bool = False
 ) -> dict[tuple[int, str], float]:
@@ -311,9 +318,11 @@ def error_text(cell: Cell) -> str:
 
 def difference_text(cell: Cell) -> str:
     """Return the difference with its interval, and in a word what it shows."""
-    difference = cell.difference
-    if difference is None:
-        return ""
+    return "" if cell.difference is None else interval_text(cell.difference)
+
+
+def interval_text(difference: Difference) -> str:
+    """Return a difference with its interval, and in a word what it shows."""
     text = signed(difference.mean)
     if difference.low is not None and difference.high is not None:
         text += f" [{signed(difference.low)}, {signed(difference.high)}]"

@@ -29,6 +29,7 @@ DEVICES: dict[str, Callable[[], bool]] = {  # and whether they are there
     "cuda": lambda: torch.cuda.is_available(),
     "mps": lambda: torch.backends.mps.is_available(),
 }
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 MOST_THREADS = 1024  # beyond that the system refuses, in ways that do not say so
 
 
@@ -43,6 +44,7 @@ class Execution:
         threads: Of the CPU; a run keeps the number it started with.
         deterministic: Only algorithms that repeat their bits, on CUDA at some cost.
         synchronized: Batch-norm statistics over all processes.
+        cache: Where compiled code is kept; see `cache_folder`.
     """
 
     device: str | None = None
@@ -51,6 +53,7 @@ class Execution:
     threads: int | None = None
     deterministic: bool | None = None
     synchronized: bool | None = None
+    cache: Path | None = None
 
     def decided(self) -> "Execution":
         """Return this with nothing left open."""
@@ -77,15 +80,18 @@ class Execution:
             synchronized=bool(self.synchronized),
         )
 
+    def other_than(self, begun: dict[str, Any]) -> dict[str, Any]:
+        """Return what is asked for and contradicts what a run began with."""
+        asked = {key: getattr(self, key) for key in FIXED}
+        return {key: each for key, each in asked.items() if each not in (None, begun.get(key))}
+
     def as_begun(self, begun: dict[str, Any], owner: Path) -> "Execution":
         """Take what a run began with, and refuse what contradicts it."""
-        for key in FIXED:
-            wanted, recorded = getattr(self, key), begun.get(key)
-            if wanted not in (None, recorded):
-                raise ConfigError(
-                    f"{owner}: the run began with {key} {recorded}, got {wanted}; leave it out "
-                    "to resume, or choose another --runs folder"
-                )
+        for key, wanted in self.other_than(begun).items():
+            raise ConfigError(
+                f"{owner}: the run began with {key} {begun.get(key)}, got {wanted}; leave it out "
+                "to resume, or choose another --runs folder"
+            )
         return replace(self, **{key: begun.get(key) for key in FIXED}).decided()
 
     @property
@@ -115,7 +121,11 @@ class Execution:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
                 torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = self.device == "cuda" and not self.deterministic
-            with torch.random.fork_rng(devices=devices), self._patient_compiler():
+            with (
+                torch.random.fork_rng(devices=devices),
+                self._patient_compiler(),
+                self._kept_code(),
+            ):
                 yield
         finally:
             torch.set_num_threads(threads)
@@ -130,6 +140,12 @@ class Execution:
 
         patch: AbstractContextManager[object] = config.patch(recompile_limit=64)
         return patch
+
+    def _kept_code(self) -> AbstractContextManager[object]:
+        """Let compilers find what they made in other processes, of our own kernels too."""
+        if not self.compile and self.device != "cuda":
+            return nullcontext()
+        return code_kept_in(cache_folder(self.cache))
 
     def environment(self) -> dict[str, Any]:
         """Describe where and with what the run began."""
@@ -150,6 +166,42 @@ class Execution:
             "commit": _commit(),
             "command": _command(),
         }
+
+
+def cache_folder(folder: Path | None = None) -> Path:
+    """Return where compiled code is kept: the folder given, `INVINT_CACHE`, or the user's cache.
+
+    What is in it was made by this machine's compilers for its processor, its GPU and its versions,
+    which they check. It may be copied to a machine of the same kind. PyTorch reads it as code: it
+    must come from yourself.
+    """
+    if folder is not None:
+        return folder
+    if chosen := os.environ.get("INVINT_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "invint-compiled"
+
+
+@contextmanager
+def code_kept_in(folder: Path) -> Iterator[None]:
+    """Let the compilers read and write their code in a folder, and put back what they had."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: cannot keep compiled code there ({error.strerror}); set INVINT_CACHE to a "
+            "folder that can be written"
+        ) from error
+    before = {name: os.environ.get(name) for name in CACHES}
+    os.environ.update({name: str(folder.resolve() / part) for name, part in CACHES.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _command() -> str:

@@ -1,7 +1,7 @@
-"""Logits of many images, and what they say: error, per class, confusion."""
+"""Logits of many images, and what they say: error, per class, calibration and its cure."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from invint.nn.modes import evaluating
 from invint.ops.grids import rotate
+
+BINS = 15  # of confidence, for the calibration
+TEMPERATURES = 0.05, 20.0  # the least and the greatest
+HALVINGS = 60  # of the logarithm of the interval: down to rounding
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,21 @@ class Scores:
                 for name, images, error in rows
             ],
         }
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Images that were answered with similar confidence.
+
+    Attributes:
+        count: Number of images.
+        confidence: Their mean confidence; 0 of none.
+        accuracy: Fraction with the right answer; 0 of none.
+    """
+
+    count: int
+    confidence: float
+    accuracy: float
 
 
 def logits_of(
@@ -99,3 +118,60 @@ def scores_of(logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Scores
         per_class=tuple(wrong[labels == each].double().mean().item() for each in classes),
         images=tuple(int((labels == each).sum()) for each in classes),
     )
+
+
+def calibration_bins(
+    logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"], *, bins: int = BINS
+) -> tuple[Bin, ...]:
+    """Sort images by confidence, the probability of the answer, into equal intervals."""
+    confidence, found = logits.double().softmax(dim=1).max(dim=1)
+    confidence = confidence.nan_to_num(nan=0.0)  # of a network that has diverged
+    right = (found == labels).double()
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    counts = torch.bincount(place, minlength=bins)
+    sums = (torch.bincount(place, weights, minlength=bins) for weights in (confidence, right))
+    means = [(total / counts.clamp(min=1)).tolist() for total in sums]
+    return tuple(Bin(*values) for values in zip(counts.tolist(), *means, strict=True))
+
+
+def calibration_error(bins: Sequence[Bin]) -> float | None:
+    r"""Return the expected calibration error (ECE); `None` without images.
+
+    $$\mathrm{ECE} = \sum_k \frac{n_k}{n} \, |\mathrm{accuracy}_k - \mathrm{confidence}_k|$$
+
+    Args:
+        bins: What `calibration_bins` returned.
+    """
+    total = sum(each.count for each in bins)
+    if not total:
+        return None
+    return sum(each.count * abs(each.confidence - each.accuracy) for each in bins) / total
+
+
+def temperature_of(logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> float:
+    r"""Return the temperature at which the logits fit the labels best.
+
+    $$\min_T \; -\frac{1}{n} \sum_i \log p_{y_i}(z_i / T), \qquad p = \mathrm{softmax}$$
+
+    The sum is convex in $1/T$, so its slope there changes sign once at most, which is found by
+    halving. Where the logits get every label right, or are no better than chance, it has no
+    minimum: the result stays between 0.05 and 20. Dividing logits by a temperature changes no
+    answer, only how sure it is. The labels must not be those that were trained on.
+
+    Args:
+        logits: Before the softmax. Where one is not finite, or there are none, the result is 1.
+        labels: The right answers.
+    """
+    if not len(logits) or not logits.isfinite().all():
+        return 1.0
+    values = logits.double() - logits.double().amax(dim=1, keepdim=True)
+    right = values.gather(1, labels[:, None]).mean()
+    low, high = map(math.log, TEMPERATURES)
+    middle = 0.0
+    for _ in range(HALVINGS):
+        expected = ((values / math.exp(middle)).softmax(dim=1) * values).sum(dim=1).mean()
+        if expected == right:  # the slope in 1/T is zero
+            break
+        low, high = (middle, high) if expected > right else (low, middle)
+        middle = (low + high) / 2
+    return math.exp(middle)

@@ -79,6 +79,8 @@ def train_run(
     result = store.result
     if result is not None:
         callback.on_note(f"{store.path} is complete; nothing to do")
+        for note in _contradictions(execution or Execution(), store):
+            callback.on_note(note)
         callback.on_finish(result)
         return store
     execution = execution or Execution()
@@ -97,6 +99,16 @@ def train_run(
         data = RunData.of(recipe, seed, data_dir, progress=callback.on_decode)
         Run(recipe, seed, store, data, execution, processes).complete(callback)
     return store
+
+
+def _contradictions(execution: Execution, store: RunStore) -> Iterator[str]:
+    """Say where a complete run is not what is asked for."""
+    environment = store.environment or {}
+    for key, wanted in execution.other_than(environment).items():
+        yield (
+            f"it ran with {key} {environment.get(key)}, not {wanted} as asked for; "
+            "choose another --runs folder to run it again"
+        )
 
 
 class Run:
@@ -156,7 +168,8 @@ class Run:
         """Make network and optimizer from scratch, with weights drawn from the seed."""
         torch.manual_seed(derive_seed("weights", self.seed))
         self.card = make_card(self.recipe, self.data, monomials=monomials, head=head)
-        network, train = self.card.build(), self.recipe.train
+        network = self.card.build(pretrained=self.recipe.model.pretrained)
+        train = self.recipe.train
         if self.execution.synchronized:
             synchronize(network)
         self.network = network.to(self.device)

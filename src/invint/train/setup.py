@@ -13,6 +13,7 @@ from invint.data.dataset import Dataset, Progress, Split, holdout, index_hash, s
 from invint.data.registry import load_dataset
 from invint.export import ModelCard
 from invint.models import create_model
+from invint.models.registry import takes_pixels
 from invint.nn import Monomials
 from invint.nn.heads import head_options
 from invint.nn.monomials import DRAWN
@@ -34,8 +35,8 @@ class RunData:
         train_indices: Indices of the training images trained on.
         validation_indices: Indices of those held out for validation, unless the set has its own.
         validation: The images to validate on, with their indices; `None` unless asked for.
-        mean: Of the images trained on, channel by channel.
-        std: Likewise.
+        mean: Of the images trained on, channel by channel; 0 if the network takes them as they are.
+        std: Likewise; 1 if it does.
     """
 
     dataset: Dataset
@@ -68,7 +69,7 @@ class RunData:
             )
             chosen, held_out = chosen[kept], chosen[left]
             validation = train, held_out
-        normal = normalisation(train, chosen=chosen)
+        normal = normalisation_for(recipe.model.name, train, chosen=chosen)
         return cls(dataset, chosen, held_out, validation, *normal)
 
     @property
@@ -89,6 +90,22 @@ class RunData:
             "indices": self.train_indices.tolist(),
             "validation": self.validation_indices.tolist(),
         }
+
+
+def normalisation_for(
+    network: str, split: Split, *, chosen: Tensor | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of images; 0 and 1 for a network that normalises by itself.
+
+    Args:
+        network: Its name.
+        split: The images.
+        chosen: Indices of the images to use, all by default.
+    """
+    if takes_pixels(network):
+        channels = split.images.shape[1]
+        return (0.0,) * channels, (1.0,) * channels
+    return normalisation(split, chosen=chosen)
 
 
 def load_data(

@@ -5,11 +5,13 @@
 const SVG = "http://www.w3.org/2000/svg";
 const KEPT = 12; // images tried that the page remembers
 const SLOWLY = 36; // degrees a second
+const MANY = 200; // images in one list
+const AT_ONCE = 4; // of them asked for at a time
 const BARS = 10; // classes shown beside each network
 const CHART = { left: 40, right: 8, top: 26, bottom: 24, width: 400, height: 220 };
 
 const part = (id) => document.getElementById(id);
-const state = { model: null, cards: [], turns: null, angle: 0, playing: false, asked: null, tried: [], url: null };
+const state = { model: null, cards: [], turns: null, angle: 0, playing: false, asked: null, tried: [], url: null, list: null, stream: null, taken: 0 };
 
 function element(name, properties = {}, ...children) {
   const made = document.createElement(name);
@@ -297,9 +299,9 @@ function showAngle(card, curve) {
 
 // Images
 
-async function ask(file, signal) {
+async function ask(address, file, signal) {
   for (let attempt = 0; ; attempt += 1) {
-    const answer = await fetch("/api/turns", { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" }, signal });
+    const answer = await fetch(address, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" }, signal });
     const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
     if (answer.ok) return content;
     if (answer.status !== 503 || attempt === 3) throw new Error(content.error);
@@ -312,12 +314,27 @@ function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 }
 
-async function look(file, remembered = null) {
-  await ready; // an image may come before the networks are known
-  if (!state.model) return;
+function reason(error) {
+  return error instanceof TypeError ? "The server cannot be reached; is it still running?" : sentence(error.message);
+}
+
+function tooLarge(file) {
   const limit = state.model.limits.upload_bytes;
-  if (file.size > limit) {
-    say(`This file has ${(file.size / 2 ** 20).toFixed(1)} MiB; at most ${limit / 2 ** 20} are taken.`);
+  return file.size > limit && `This file has ${(file.size / 2 ** 20).toFixed(1)} MiB; at most ${limit / 2 ** 20} are taken.`;
+}
+
+/* One image is turned; of several each has a row. */
+async function take(files) {
+  await ready; // images may come before the networks are known
+  if (!state.model) return;
+  if (files.length === 1) look(files[0]);
+  else list(files);
+}
+
+async function look(file, remembered = null) {
+  const large = tooLarge(file);
+  if (large) {
+    say(large);
     return;
   }
   if (state.asked) state.asked.abort();
@@ -326,7 +343,7 @@ async function look(file, remembered = null) {
   part("frame").setAttribute("aria-busy", "true");
   const start = performance.now();
   try {
-    const turns = remembered || await ask(file, asked.signal);
+    const turns = remembered || await ask("/api/turns", file, asked.signal);
     if (asked.signal.aborted) return;
     say("");
     state.turns = turns;
@@ -335,10 +352,108 @@ async function look(file, remembered = null) {
     remember(file, turns);
   } catch (error) {
     if (error.name === "AbortError") return;
-    say(error instanceof TypeError ? "The server cannot be reached; is it still running?" : sentence(error.message));
+    say(reason(error));
   } finally {
     part("frame").removeAttribute("aria-busy");
   }
+}
+
+// Several images
+
+async function list(files) {
+  if (state.list) state.list.abort();
+  state.list = new AbortController();
+  const { signal } = state.list;
+  const chosen = files.slice(0, MANY);
+  say(files.length > MANY ? `A list holds ${MANY} images; the other ${files.length - MANY} are left out.` : "");
+  part("several-title").textContent = `${chosen.length} images`;
+  part("several-head").replaceChildren(...["image", ...state.model.networks.map((each) => each.title)]
+    .map((title) => element("th", { scope: "col" }, title)));
+  part("several-rows").querySelectorAll("img").forEach((image) => URL.revokeObjectURL(image.src));
+  const rows = chosen.map((file) => makeRow(file));
+  part("several-rows").replaceChildren(...rows.map((row) => row.root));
+  part("several").hidden = false;
+  part("several").scrollIntoView({ block: "nearest" });
+  const left = [...rows];
+  const worker = async () => { while (left.length && !signal.aborted) await answerRow(left.shift(), signal); };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  if (!signal.aborted) part("status").textContent = `${rows.length} images answered.`;
+}
+
+function makeRow(file) {
+  const image = element("img", { src: URL.createObjectURL(file), alt: "" });
+  image.addEventListener("error", () => { image.hidden = true; }); // a format only the server reads
+  const button = element("button", { type: "button", title: file.name }, image, element("span", {}, file.name || "image"));
+  const cells = state.model.networks.map(() => element("td", {}, "…"));
+  const root = element("tr", {}, element("th", { scope: "row" }, button), ...cells);
+  root.addEventListener("click", () => {
+    part("several-rows").querySelector("[aria-current]")?.removeAttribute("aria-current");
+    root.setAttribute("aria-current", "true");
+    part("dial").scrollIntoView({ block: "nearest" });
+    look(file);
+  });
+  return { file, cells, root };
+}
+
+async function answerRow({ file, cells, root }, signal) {
+  try {
+    const large = tooLarge(file);
+    if (large) throw new Error(large);
+    const { predictions } = await ask("/api/predict", file, signal);
+    predictions.forEach((each, i) => cells[i].replaceChildren(element("strong", {}, each.label), element("small", {}, percent(each.probability))));
+    const labels = new Set(predictions.map((each) => each.label));
+    root.classList.toggle("differs", labels.size > 1);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    const why = element("td", { className: "changed", colSpan: cells.length }, reason(error));
+    cells[0].before(why);
+    cells.forEach((cell) => cell.remove());
+  }
+}
+
+// The camera
+
+const REFUSALS = { NotAllowedError: "The browser does not allow the camera here; allow it beside the address.", NotFoundError: "There is no camera." };
+
+async function openCamera() {
+  if (!navigator.mediaDevices?.getUserMedia) {
+    say("Browsers give the camera only to pages on this machine (localhost) or over https; open the page there.");
+    return;
+  }
+  try {
+    state.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch (error) {
+    say(REFUSALS[error.name] || sentence(`The camera cannot be used: ${error.message}`));
+    return;
+  }
+  say("");
+  part("video").srcObject = state.stream;
+  await part("video").play();
+  showCamera(true);
+}
+
+function closeCamera() {
+  state.stream.getTracks().forEach((track) => track.stop());
+  state.stream = null;
+  part("video").srcObject = null;
+  showCamera(false);
+}
+
+function showCamera(on) {
+  part("booth").hidden = !on;
+  part("camera").textContent = on ? "Close the camera" : "Use the camera";
+  part("camera").setAttribute("aria-expanded", String(on));
+}
+
+/* What the network will see is square: the middle of the frame. */
+async function capture() {
+  const video = part("video");
+  const side = Math.min(video.videoWidth, video.videoHeight);
+  const canvas = element("canvas", { width: side, height: side });
+  canvas.getContext("2d").drawImage(video, (video.videoWidth - side) / 2, (video.videoHeight - side) / 2, side, side, 0, 0, side, side);
+  const content = await new Promise((done) => { canvas.toBlob(done, "image/jpeg", 0.95); });
+  state.taken += 1;
+  look(new File([content], `camera-${state.taken}.jpg`, { type: "image/jpeg" }));
 }
 
 function show(file, turns) {
@@ -372,12 +487,12 @@ const alike = (one, other) => one.name === other.name && one.size === other.size
 
 function listenToFiles() {
   part("file").addEventListener("change", (event) => {
-    if (event.target.files.length) look(event.target.files[0]);
+    if (event.target.files.length) take([...event.target.files]);
     event.target.value = "";
   });
   addEventListener("paste", (event) => {
-    const file = [...(event.clipboardData?.files ?? [])][0];
-    if (file) look(file);
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (files.length) take(files);
     else say("There is no image in what was pasted.");
   });
   let depth = 0;
@@ -388,8 +503,8 @@ function listenToFiles() {
     event.preventDefault();
     depth = 0;
     part("drop").hidden = true;
-    const file = event.dataTransfer.files[0];
-    if (file) look(file);
+    const files = [...event.dataTransfer.files];
+    if (files.length) take(files);
     else say("There is no image in what was dropped; save it, then drop the file.");
   });
 }
@@ -412,6 +527,8 @@ async function begin() {
   listenToFiles();
   part("on").addEventListener("click", () => turnTo(Math.round(state.angle + 90)));
   part("back").addEventListener("click", () => turnTo(Math.round(state.angle - 90)));
+  part("camera").addEventListener("click", () => (state.stream ? closeCamera() : openCamera()));
+  part("capture").addEventListener("click", capture);
   part("play").addEventListener("click", () => play(!state.playing));
   try {
     const answer = await fetch("/api/model");

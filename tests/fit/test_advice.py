@@ -1,6 +1,6 @@
-"""What the advice says, for runs written by hand."""
+"""What the advice says, for answers written by hand."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,271 +12,216 @@ from torch.nn.functional import one_hot
 from invint.data.dataset import Dataset, Split
 from invint.errors import RunError
 from invint.fit.advice import (
-    NAMES,
-    SHOWN_HEADING,
-    Summary,
-    advise,
-    best_run,
+    Comparison,
+    beats_guessing,
     caution_lines,
     compare,
     comparison_line,
     confused,
     confusion_lines,
     counted,
-    findings_of,
+    network_lines,
+    ordinary_of,
     saved_line,
     short_advice,
-    summaries_of,
+    skipped_line,
+    table_lines,
+    turned_line,
 )
-from invint.fit.plan import Plan
+from invint.fit.answers import Answer, Turned
+from invint.fit.candidates import ORBIT, STEERABLE, UPRIGHT, Candidate
+from invint.fit.linear import Judgement
+from invint.fit.schedule import Skipped
 from invint.study.records import RunRecord
 from invint.study.statistics import BETTER, UNDECIDED, WORSE
 
-PLAN = Plan(side=16, batch_size=32, steps=300, seeds=1)
+LABELS = torch.tensor([0, 1] * 60 + [2] * 30)
 
 
-def record(
-    folder: Path,
-    recipe: str,
-    answers: Tensor,
-    labels: Tensor,
-    *,
-    seed: int = 0,
-    turned: float = 0.5,
-    validation: float = 0.1,
-) -> RunRecord:
-    """Write what the comparison reads of a run that gave these answers."""
-    place = folder / recipe / str(seed)
+def answer(
+    folder: Path, candidate: Candidate, answers: Tensor, *, error: float = 0.4, change: float = 0.0
+) -> Answer:
+    """Write what the advice reads of a run that gave these answers."""
+    place = folder / candidate.name
     place.mkdir(parents=True)
-    logits = 5.0 * one_hot(answers, int(labels.max()) + 1).float()
-    save_file({"logits": logits, "labels": labels}, place / "predictions.safetensors")
-    return RunRecord(
-        recipe=recipe,
+    logits = 5.0 * one_hot(answers, 3).float()
+    save_file({"logits": logits, "labels": LABELS}, place / "predictions.safetensors")
+    wrong = (answers != LABELS).double().mean().item()
+    run = RunRecord(
+        recipe=candidate.recipe_name,
         hash="x",
-        choices={},
-        seed=seed,
+        choices={"data": {"name": "folder:x", "side": 64}},
+        seed=0,
         size=10,
-        subset=f"subset {seed}",
-        data="arrays:x",
+        subset="s",
+        data="folder:x",
         note="",
         fingerprint="f",
-        error=(answers != labels).double().mean().item(),
-        validation_error=validation,
+        error=wrong,
         cross_entropy=0.0,
         parameters=1000,
         steps=1,
         scale=1.0,
         seconds=1.0,
-        test_images=len(labels),
+        test_images=len(LABELS),
         train_images=10,
         version="0",
-        turns=((0.0, 1.0), (90.0, turned), (180.0, turned)),
         folder=place,
     )
+    judged = Judgement(torch.arange(len(LABELS)), logits.double(), LABELS)
+    return Answer(candidate, run, judged, Turned(100, error, change))
 
 
-def data(labels: Tensor, groups: Tensor | None = None) -> Dataset:
-    part = Split(torch.zeros(len(labels), 1, 16, 16, dtype=torch.uint8), labels, groups)
-    names = ("cat", "dog", "owl")[: int(labels.max()) + 1]
-    return Dataset("arrays:pets", part, part, names)
-
-
-def changed(labels: Tensor, numbers: range) -> Tensor:
-    """Return answers that take cats for dogs and the reverse on these images."""
-    answers = labels.clone()
+def changed(numbers: range) -> Tensor:
+    """Return answers that take cats for dogs and the reverse on these pictures."""
+    answers = LABELS.clone()
     answers[list(numbers)] = 1 - answers[list(numbers)]
     return answers
 
 
-LABELS = torch.tensor([0, 1] * 60 + [2] * 30)
+def pictures(groups: Tensor | None = None) -> Dataset:
+    part = Split(torch.zeros(len(LABELS), 1, 16, 16, dtype=torch.uint8), LABELS, groups)
+    return Dataset("folder:pets", part, part, ("cat", "dog", "owl"))
 
 
-def four(folder: Path, wrong: dict[str, range], *, turned: float = 0.5) -> list[Summary]:
-    """Return the four networks, each with its wrong answers."""
-    return summaries_of(
-        [
-            record(folder, name, changed(LABELS, wrong.get(name, range(0))), LABELS, turned=turned)
-            for name in NAMES
-        ]
-    )
+@dataclass
+class Found:
+    """As much of a search as the advice reads."""
+
+    first: Dataset
+    answers: list[Answer]
+    held: dict[str, Judgement] = field(default_factory=dict)
 
 
-def pick(each: list[Summary], name: str) -> Summary:
-    return next(one for one in each if one.recipe == f"fit/{name}")
-
-
-def test_one_seed_is_judged_by_the_images_alone(tmp_path: Path) -> None:
-    found = four(tmp_path, {"fit/cnn": range(20), "fit/pooling": range(2)})
-    clear = compare(pick(found, "local-ws"), pick(found, "cnn"), data(LABELS).test)
+def test_a_direction_needs_more_than_chance(tmp_path: Path) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(0)))
+    upright = answer(tmp_path, UPRIGHT, changed(range(20)))
+    steerable = answer(tmp_path, STEERABLE, changed(range(2)))
+    test = pictures().test
+    clear = compare(orbit, upright, test)
     assert (clear.better, clear.worse, clear.verdict) == (20, 0, BETTER)
     assert clear.p_value == pytest.approx(2 * 0.5**20)
-    back = compare(pick(found, "cnn"), pick(found, "local-ws"), data(LABELS).test)
-    assert back.verdict == WORSE
-    weak = compare(pick(found, "local-ws"), pick(found, "pooling"), data(LABELS).test)
+    assert compare(upright, orbit, test).verdict == WORSE
+    weak = compare(orbit, steerable, test)
     assert (weak.better, weak.verdict, weak.p_value) == (2, UNDECIDED, 0.5)
-    assert comparison_line(clear, groups=False) == (
-        "Compared with the ordinary network, integration makes 13.3 percentage points fewer errors "
-        "(one seed; right more often on 20 test images, less often on 0, p = 1.9e-06)."
+    assert comparison_line(clear, orbit, upright, groups=False) == (
+        "Of orbit and upright, the first makes 13.3 percentage points fewer errors on pictures as "
+        "they are (right on 20 test pictures where the other is wrong, wrong on 0 where it is "
+        "right, p = 1.9e-06)."
     )
-    assert "no difference is shown (measured: 1.3 percentage points fewer errors" in (
-        comparison_line(weak, groups=False)
+    assert "1.3 percentage points fewer errors on pictures as they are: no difference is shown" in (
+        comparison_line(weak, orbit, steerable, groups=False)
     )
+    same = compare(orbit, orbit, test)
+    assert (same.gap, same.p_value, same.verdict) == (0, 1, UNDECIDED)
+    assert "makes as many errors" in comparison_line(same, orbit, orbit, groups=False)
 
 
-def test_the_page_says_first_what_to_do(tmp_path: Path) -> None:
-    findings = findings_of(four(tmp_path, {"fit/cnn": range(20)}), data(LABELS))
-    advice = advise(findings, data(LABELS), PLAN)
-    short, right, did, *rest = advice.sections()
-    assert short == ("In short", ["Rotation invariance helps on these images."])
-    assert right[0].startswith("Right answers")
-    assert right[1][0] == "Ordinary network (cnn): 86.7 %, turned 50.0 %"
-    assert len(right[1]) == len(NAMES)
-    assert did == (SHOWN_HEADING, list(advice.shown))
-    text = advice.text()
-    assert "In short: rotation invariance helps on these images." in text
-    for heading, lines in [did, *rest]:
-        assert "\n".join([heading, *lines]) in text
-
-
-def test_images_of_one_group_count_once(tmp_path: Path) -> None:
-    found = four(tmp_path, {"fit/cnn": range(20)})
-    groups = torch.arange(len(LABELS)) // 10
-    judged = compare(pick(found, "local-ws"), pick(found, "cnn"), data(LABELS, groups).test)
+def test_pictures_of_one_group_count_once(tmp_path: Path) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(0)))
+    upright = answer(tmp_path, UPRIGHT, changed(range(20)))
+    judged = compare(orbit, upright, pictures(torch.arange(len(LABELS)) // 10).test)
     assert (judged.better, judged.worse, judged.verdict) == (2, 0, UNDECIDED)
-    assert "right more often on 2 groups of test images" in comparison_line(judged, groups=True)
+    line = comparison_line(judged, orbit, upright, groups=True)
+    assert "right on 2 groups of test pictures" in line
 
 
-def test_several_seeds_must_agree_too(tmp_path: Path) -> None:
-    def runs(name: str, counts: list[int]) -> list[RunRecord]:
-        return [
-            record(tmp_path, name, changed(LABELS, range(count)), LABELS, seed=seed)
-            for seed, count in enumerate(counts)
-        ]
-
-    steady = summaries_of([*runs("fit/local-ws", [1, 2, 3]), *runs("fit/cnn", [20, 22, 24])])
-    judged = compare(steady[0], steady[1], data(LABELS).test)
-    assert judged.verdict == BETTER
-    # differences of 19, 20 and 21 errors of 150: 13.33 points, deviation 0.67, Student's t 4.303
-    assert "95 % interval -15.0 to -11.7 over 3 seeds" in comparison_line(judged, groups=False)
-    unsteady = summaries_of(
-        [*runs("fit/pooling", [0, 30, 60]), *runs("fit/cnn-turned", [40, 40, 45])]
+def test_classes_that_differ_by_orientation_are_named(tmp_path: Path) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(30)))
+    upright = answer(tmp_path, UPRIGHT, changed(range(0)))
+    pairs = confused(orbit, upright)
+    (line,) = confusion_lines(pairs, orbit, upright, ("cat", "dog", "owl"))
+    assert line.startswith("cat and dog: confused 30 times by orbit, 0 by upright (p = ")
+    assert "do not use an invariant network to tell them apart" in line
+    assert "differ by their orientation, which orbit cannot see" in short_advice(
+        orbit, upright, None or compare(orbit, upright, pictures().test), pairs, learned=True
     )
-    assert compare(unsteady[0], unsteady[1], data(LABELS).test).verdict == UNDECIDED
-
-
-def test_validation_decides_and_a_tie_goes_to_what_bears_turning(tmp_path: Path) -> None:
-    found = four(tmp_path / "tie", {"fit/local-ws": range(50)})
-    assert best_run(found).recipe == "fit/local-ws"  # though its test error is the largest
-    better = record(tmp_path, "fit/cnn", LABELS, LABELS, validation=0.05)
-    clear = [*found[1:], *summaries_of([better])]
-    assert best_run(clear).recipe == "fit/cnn"
-    pair = [
-        record(tmp_path, "fit/pooling", LABELS, LABELS, seed=seed, validation=error)
-        for seed, error in ((0, 0.02), (1, 0.01), (2, 0.01))
-    ]
-    assert best_run(summaries_of(pair)).seed == 1
-
-
-def test_confused_classes_are_named_with_their_counts(tmp_path: Path) -> None:
-    found = four(tmp_path, {"fit/local-ws": range(24), "fit/cnn": range(1)})
-    (pair,) = confused(pick(found, "local-ws"), pick(found, "cnn"))
-    assert (pair.classes, pair.count, pair.other) == ((0, 1), 24, 1)
-    findings = findings_of(found, data(LABELS))
-    (line,) = confusion_lines(findings, data(LABELS).class_names, PLAN)
-    assert line.startswith("cat and dog: confused 24 times by the integrated network, 1 by the")
-    assert "differ by their orientation" in short_advice(findings, PLAN)
-    assert findings.best.recipe != "fit/cnn"
-    assert saved_line(findings).endswith("take the ordinary network, fit/cnn, instead.")
-    ordinary = replace(findings, best=pick(found, "cnn").runs[0])
-    assert "instead" not in saved_line(ordinary)
-    assert "instead" not in saved_line(replace(findings, confusions=()))
+    (line,) = confusion_lines([], orbit, upright, ())
+    assert line.startswith("No pair of classes is confused significantly more often by orbit")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "turned", "expected"),
+    ("gap", "p_value", "words"),
     [
-        ({"fit/cnn": range(30)}, 0.5, "helps on these images"),
-        ({}, 0.5, "nothing was shown for or against"),
+        (-0.1, 0.001, "use orbit: invariance to turns helps on these pictures, even as they are"),
+        (0.1, 0.001, "if your pictures always come upright, upright makes fewer errors"),
+        (0.1, 0.5, "use orbit: as good as upright on pictures as they are"),
     ],
 )
-def test_the_summary_says_no_more_than_was_shown(
-    wrong: dict[str, range], turned: float, expected: str, tmp_path: Path
-) -> None:
-    findings = findings_of(four(tmp_path, wrong, turned=turned), data(LABELS))
-    assert expected in short_advice(findings, PLAN)
-    assert "No pair of classes" in confusion_lines(findings, ("cat", "dog", "owl"), PLAN)[0]
+def test_what_to_do_is_said_first(tmp_path: Path, gap: float, p_value: float, words: str) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(0)))
+    upright = answer(tmp_path, UPRIGHT, changed(range(0)))
+    better, worse = (30, 5) if gap < 0 else (5, 30)
+    found = Comparison(gap, better, worse, p_value)
+    assert words in short_advice(orbit, upright, found, [], learned=True)
+    assert "nothing should be concluded" in short_advice(orbit, upright, found, [], learned=False)
+    assert "Nothing else was tried" in short_advice(orbit, None, None, [], learned=True)
 
 
-def test_a_cost_is_called_a_cost(tmp_path: Path) -> None:
-    labels = torch.arange(150) % 3
-    runs = []
-    for name in NAMES:
-        answers = labels.clone()
-        if name == "fit/local-ws":  # errors spread over all pairs: none stands out
-            answers[:8] = (answers[:8] + 1) % 3
-        runs.append(record(tmp_path, name, answers, labels))
-    findings = findings_of(summaries_of(runs), data(labels))
-    assert findings.comparisons[0].verdict == WORSE
-    assert findings.confusions == ()
-    assert "costs accuracy on these images as they are" in short_advice(findings, PLAN)
+def test_one_table_names_everything_as_the_rest_does(tmp_path: Path) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(15)), error=0.1)
+    upright = answer(tmp_path, UPRIGHT, changed(range(30)), error=0.55, change=0.5)
+    found = Found(pictures(), [orbit, upright])
+    held = upright.judgement
+    assert held is not None
+    found.held[STEERABLE.name] = held
+    head, first, second, third, *meaning = table_lines(found, orbit)  # type: ignore[arg-type]
+    columns = ["errors", "cross-validated", "test as it is", "test turned by 90°", "answers change"]
+    assert head.split() == " ".join(columns).split()
+    assert first.split() == ["orbit", "10.0", "%", "10.0", "%", "10.0", "%", "0.0", "%", "saved"]
+    assert second.split() == ["upright", "20.0", "%", "20.0", "%", "55.0", "%", "50.0", "%"]
+    assert third.split() == ["steerable", "20.0", "%", "not", "trained", "on", "all"]
+    assert [line.partition(":")[0] for line in meaning] == ["orbit", "upright", "steerable"]
+    sentences = network_lines(found)  # type: ignore[arg-type]
+    assert sentences[0].startswith("orbit, pretrained network over quarter turns: 10.0 % errors")
+    assert ordinary_of([orbit, upright]) is upright
+    assert ordinary_of([orbit]) is None
+    line = turned_line(orbit, upright)
+    assert "upright gives another answer for 50.0 % of the pictures and is wrong on 55.0 %" in line
+    saved = saved_line(found, orbit)  # type: ignore[arg-type]
+    assert saved.startswith("Orbit at 64 x 64 pixels: the cheapest of the invariant networks")
+    assert f"invint export {upright.run.folder} --out upright.onnx" in saved
 
 
-def test_what_turning_does_is_said_where_upright_shows_nothing(tmp_path: Path) -> None:
-    runs = [
-        record(tmp_path, name, LABELS, LABELS, turned=0.9 if name == "fit/pooling" else 0.4)
-        for name in NAMES
-    ]
-    findings = findings_of(summaries_of(runs), data(LABELS))
-    assert "use the steerable network with pooling; otherwise" in short_advice(findings, PLAN)
-    text = advise(findings, data(LABELS), PLAN).text()
-    assert "the ordinary network is right on 40.0 %, trained on turned copies on 40.0 %" in text
-    assert "Compared with the ordinary network, no difference is shown (both make as many" in text
-    assert "shared by 4 networks: of these the one made for turned images" in text
-    assert "150 test images of 16 x 16 pixels" in text
-    assert "with 1 seed, 300 steps each" in text
+def test_what_was_left_out_says_what_it_takes() -> None:
+    assert skipped_line(Skipped("network x", 120.0, 30.0)) == (
+        "Network x would have taken 2.0 minutes, with 0.5 left; give more --minutes."
+    )
+    assert "was stopped because it took longer than 2.0 minutes" in skipped_line(
+        Skipped("network x", 120.0, 30.0, begun=True)
+    )
+
+
+def test_limits_of_the_figures_are_said(tmp_path: Path) -> None:
+    found = Found(pictures(), [answer(tmp_path, ORBIT, changed(range(0)))])
+    text = "\n".join(caution_lines(found, "a leak"))  # type: ignore[arg-type]
+    assert text.startswith("150 test pictures, never used to choose anything; 150 pictures to")
+    assert "The scan of the folder warns: a leak." in text
     assert "only large differences" not in text
-    few = torch.tensor([0, 1, 2] * 5)
-    cautious = advise(findings, data(few), PLAN).text()
-    assert "So few test images show only large differences" in cautious
+    few = pictures().test[torch.arange(50)]
+    uneven = pictures().train[torch.cat([torch.arange(0, 100, 2), torch.tensor([1, 120, 121])])]
+    small = Dataset("folder:x", uneven, few, ("cat", "dog", "owl"))
+    found = Found(small, [])
+    text = "\n".join(caution_lines(found, ""))  # type: ignore[arg-type]
+    assert "only large differences" in text
+    assert "The largest class has 50 times the pictures of the smallest" in text
+    assert "The scan" not in text
 
 
-def test_nothing_is_concluded_from_networks_that_had_no_time(tmp_path: Path) -> None:
-    short = replace(PLAN, steps=30, whole=False)
-    findings = findings_of(four(tmp_path, {"fit/local-ws": range(24)}), data(LABELS))
-    text = advise(findings, data(LABELS), short).text()
-    assert "In short: the time was too short for all the steps that these networks need" in text
-    assert "Networks that have not learned show nothing by it." in text
-    assert "do not use" not in text
-    assert "differ by their orientation" not in text
+def test_guessing_is_no_learning(tmp_path: Path) -> None:
+    good = answer(tmp_path, ORBIT, changed(range(0)))
+    lost = answer(tmp_path, UPRIGHT, torch.zeros_like(LABELS))
+    assert beats_guessing([good, lost], pictures().test)
+    assert not beats_guessing([lost], pictures().test)
 
 
-def test_nothing_is_concluded_from_networks_that_guess(tmp_path: Path) -> None:
-    wrong = {name: range(60) for name in NAMES} | {"fit/cnn": range(30)}
-    few = torch.tensor([0, 1] * 30)
-    runs = [record(tmp_path, name, changed(few, wrong[name]), few) for name in NAMES]
-    findings = findings_of(summaries_of(runs), data(few))
-    assert not findings.learned
-    assert "no network does better than always naming the largest" in short_advice(findings, PLAN)
-    lines = confusion_lines(findings, ("cat", "dog"), PLAN)
-    assert lines[0].endswith("Networks that have not learned show nothing by it.")
-
-
-def test_lost_predictions_are_explained(tmp_path: Path) -> None:
-    found = four(tmp_path, {})
-    run = pick(found, "cnn").runs[0]
-    assert run.folder is not None
-    (run.folder / "predictions.safetensors").unlink()
-    with pytest.raises(RunError, match=r"predictions\.safetensors is gone"):
-        findings_of(found, data(LABELS))
-
-
-def test_rare_classes_are_pointed_out() -> None:
-    rare = torch.tensor([0] * 50 + [1] * 10)
-    assert "The largest class has 5 times the images" in "\n".join(caution_lines(data(rare), PLAN))
-    even = torch.tensor([0] * 20 + [1] * 10)
-    assert "The largest class" not in "\n".join(caution_lines(data(even), PLAN))
+def test_predictions_that_are_gone_are_missed(tmp_path: Path) -> None:
+    orbit = answer(tmp_path, ORBIT, changed(range(0)))
+    (tmp_path / "orbit" / "predictions.safetensors").unlink()
+    with pytest.raises(RunError, match=r"predictions.safetensors is gone"):
+        compare(orbit, orbit, pictures().test)
 
 
 def test_numbers_have_their_unit() -> None:
-    assert counted(1, "seed") == "1 seed"
-    assert counted(1200, "group of test images") == "1,200 groups of test images"
+    assert counted(1, "picture") == "1 picture"
+    assert counted(1200, "group of test pictures") == "1,200 groups of test pictures"

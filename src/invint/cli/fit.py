@@ -8,34 +8,43 @@ import typer
 from rich.text import Text
 
 from invint.cli.console import say, show
+from invint.cli.options import DropLeaks, MinPerClass, SkipBad, SkipClass
 
 if TYPE_CHECKING:
     from invint.fit import FitResult
 
 
-def fit(
+def fit(  # noqa: PLR0913
     folder: Annotated[
         Path,
         typer.Argument(metavar="FOLDER", help="A folder of images, or a CSV file that lists them."),
     ],
     minutes: Annotated[
-        float, typer.Option(metavar="N", help="About how long everything may take.")
+        float, typer.Option(metavar="N", help="How long everything may take, at most.")
     ] = 10.0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where files are written; by default ./FOLDER-fit."),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|none",
+            help="The pretrained network, or none; by default the one that invint[pretrained] "
+            "installs, if it is there.",
+        ),
+    ] = None,
     side: Annotated[
         int | None,
         typer.Option(
             metavar="PIXELS",
-            help="Side of the square images, an even number; by default chosen for the time.",
+            help="Side of the square images, an even number; by default what they need.",
         ),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")
-    ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the split and of training.")] = 0,
+    skip_bad: SkipBad = False,
+    drop_leaks: DropLeaks = False,
+    min_per_class: MinPerClass = 0,
+    skip_class: SkipClass = None,
     test_share: Annotated[
         float,
         typer.Option(
@@ -43,9 +52,16 @@ def fit(
             help="Held out to test on, unless the folder has a test split.",
         ),
     ] = 0.2,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the split, the folds and training.")
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the advice alone.")] = False,
 ) -> None:
-    """Train ordinary and invariant networks on your images; keep the best and say what helps."""
+    """Find the best classifier for your images whose answer stays as they turn, in the time given.
+
+    The strongest answer so far is always in the folder of results. Ctrl-C writes what is done by
+    then; the same command goes on from there.
+    """
     from invint.cli.progress import callback_for
     from invint.fit import FitConfig, fit_folder, name_of
 
@@ -54,8 +70,12 @@ def fit(
         minutes=minutes,
         side=side,
         skip_bad=skip_bad,
+        drop_leaks=drop_leaks,
+        min_per_class=min_per_class,
+        skip_class=tuple(skip_class or ()),
         seed=seed,
         test_share=test_share,
+        backbone=backbone,
     )
     target = out or Path(f"{name_of(folder)}-fit")
     show_advice(fit_folder(config, target, callback=callback_for(quiet=quiet, brief=True)))

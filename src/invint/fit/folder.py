@@ -1,33 +1,36 @@
-"""A folder of pictures in, a classifier and advice out.
-
-Four networks are trained on the same pictures for the same number of steps, as large and as often
-as the time allows. So what is measured is what invariance gains or costs on these pictures.
-"""
+"""A folder of pictures in, a classifier and advice out, within the time that was promised."""
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from invint.data.dataset import Dataset, holdout
+from invint.data.dataset import Dataset
 from invint.data.folder import Scan, refuse, scan
 from invint.data.listing import read_layout
 from invint.data.pictures import shown
-from invint.errors import ConfigError, DataError, InvintError
+from invint.errors import ConfigError, DataError, Interrupted, RunError
 from invint.export import export_model, load_network
 from invint.files import write_atomically
-from invint.fit.advice import NAMES, Findings, advise, counted, findings_of, summaries_of
-from invint.fit.plan import SIDES, VALIDATION, Plan, candidate_sides, make_plan, recipes, stopwatch
-from invint.recipes.recipe import DataChoice, Recipe
-from invint.report import measure_turns, store_of, write_report
-from invint.study.records import RunRecord, read_run
-from invint.train import Callback, Execution, train_run
-from invint.train.setup import load_data
+from invint.fit.advice import Advice, advise
+from invint.fit.answers import Answer, measure_circle
+from invint.fit.candidates import SIDES, SMALL_SIDES, find_backbone
+from invint.fit.schedule import Budget, Skipped, run_stages
+from invint.fit.search import Search
+from invint.recipes.recipe import DataChoice
+from invint.report import write_report
+from invint.train import Callback
+from invint.train.device import stop_on_signal
 
-FORMAT = 2  # of plan.json
+FORMAT = 3  # of plan.json
+CIRCLE_SHARE = 0.03  # of all time, for turning the test images of one network
+ONNX = 2  # times as long as the rest, until it has been measured
+SELDOM = 20  # times what writing takes passes before it is done again, but at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,29 +39,43 @@ class FitConfig:
 
     Attributes:
         folder: Pictures in one of the layouts of `read_layout`, or a CSV file that lists them.
-        minutes: Time for everything, about.
-        side: Side of the images in pixels, even; chosen for the time if not given.
+        minutes: Time for everything.
+        side: Side of the images in pixels, even; chosen if not given.
         skip_bad: Leave out pictures that cannot be read.
-        seed: Of the test split, and the first one of training.
+        drop_leaks: Leave training pictures out that the test split has too.
+        min_per_class: Leave out classes with fewer pictures.
+        skip_class: Names of classes that are left out.
+        seed: Of the test split, the folds and training.
         test_share: Fraction held out for testing where the folder has no test split.
+        backbone: Name of the pretrained network, or `none`; by default the one installed, if any.
     """
 
     folder: Path
     minutes: float = 10.0
     side: int | None = None
     skip_bad: bool = False
+    drop_leaks: bool = False
+    min_per_class: int = 0
+    skip_class: tuple[str, ...] = ()
     seed: int = 0
     test_share: float = 0.2
+    backbone: str | None = None
 
     def __post_init__(self) -> None:
         if not self.minutes > 0:
             raise ConfigError(f"fit: expected minutes above 0, got {self.minutes:g}")
-        if self.side is not None and (self.side < SIDES[0] or self.side % 2):
-            raise ConfigError(f"fit: expected an even side of {SIDES[0]} or more, got {self.side}")
+        if self.side is not None and (self.side < SMALL_SIDES[0] or self.side % 2):
+            raise ConfigError(
+                f"fit: expected an even side of {SMALL_SIDES[0]} or more, got {self.side}"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"fit: expected a seed of 0 or more, got {self.seed}")
+        self.data(SIDES[0])  # checks what is asked of the pictures
 
     def to_dict(self) -> dict[str, Any]:
         """Return this as JSON can hold it."""
-        return asdict(self) | {"folder": str(self.folder.resolve())}
+        plain = {"folder": str(self.folder.resolve()), "skip_class": list(self.skip_class)}
+        return asdict(self) | plain
 
     def data(self, side: int) -> DataChoice:
         """Return the pictures as a data set of recipes, at the given side."""
@@ -66,6 +83,9 @@ class FitConfig:
             name=f"folder:{self.folder}",
             side=side,
             skip_bad=self.skip_bad,
+            drop_leaks=self.drop_leaks,
+            min_per_class=self.min_per_class,
+            skip_class=self.skip_class,
             test_share=self.test_share,
             split_seed=self.seed,
         )
@@ -76,52 +96,189 @@ class FitResult:
     """What `fit_folder` made.
 
     Attributes:
-        plan: What was trained.
-        findings: What was measured.
-        advice: The same in words.
+        best: The answer that was saved.
+        answers: All that have one, cheapest first.
+        skipped: What there was no time for.
+        advice: What came out, in words.
         files: The files written, by kind: report, advice, safetensors, onnx.
     """
 
-    plan: Plan
-    findings: Findings
+    best: Answer
+    answers: tuple[Answer, ...]
+    skipped: tuple[Skipped, ...]
     advice: str
     files: dict[str, Path]
 
 
 def fit_folder(
-    config: FitConfig, out: Path, *, plan: Plan | None = None, callback: Callback | None = None
+    config: FitConfig,
+    out: Path,
+    *,
+    callback: Callback | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FitResult:
-    """Find out whether rotation invariance helps on pictures, and keep the best network.
+    """Find the classifier for pictures that keeps its answers as they turn, in the time given.
 
-    Called again with the same configuration it resumes where it was stopped.
+    Called again with the same configuration it goes on where it was stopped.
 
     Args:
         config: Which pictures, how long, how split.
         out: Folder for what is written.
-        plan: Sizes and times, where they are not to be measured.
         callback: Receives progress.
+        clock: Tells the seconds since whenever.
+
+    Raises:
+        Interrupted: It was stopped; what was done by then is written.
     """
-    callback = callback or Callback()
+    callback, budget = callback or Callback(), Budget(60 * config.minutes, clock)
     read_layout(config.folder)  # refuses what holds no classes before anything is written
-    with _folder_for(out, config.folder):
-        begun, fingerprint = _begun(out, config)
-        found = _scanned(config, callback)
-        plan = begun or plan or _measured_plan(config, found, callback)
-        data = config.data(plan.side)
-        dataset = load_data(data, None, progress=callback.on_decode)
-        if fingerprint not in (None, dataset.fingerprint):
-            raise DataError(
-                f"{shown(str(config.folder))}: the pictures have changed since this was begun; "
-                "choose another folder for --out"
+    backbone = find_backbone(config.backbone)
+    _check_begun(out, config)
+    with _folder_for(out, config.folder), stop_on_signal() as asked:
+        budget.asked = asked
+        found = _scanned(config, backbone, callback)
+        search = Search(
+            config=config,
+            out=out,
+            native=max(found.sizes[0][0]),
+            channels=found.shape.channels,
+            budget=budget,
+            callback=callback,
+            backbone=backbone,
+        )
+        search.seconds_to_decode = budget.spent
+        search.check_classes()  # refused before anything is measured
+        _note_begun(out, config, search)
+        writer = Writer(search, found.note, budget)
+        search.on_answer = writer.sometimes
+        return _searched(search, writer, budget)
+
+
+def _searched(search: Search, writer: "Writer", budget: Budget) -> FitResult:
+    """Do what fits the time, and write what came out even if it is stopped."""
+    skipped: list[Skipped] = []
+    try:
+        skipped = run_stages(search.stages(), budget)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if search.best is None:
+            raise Interrupted(
+                f"stopped before there was an answer; the same command goes on ({search.out})"
+            ) from stop
+        writer.write(skipped, last=True)
+        raise Interrupted(
+            f"stopped; what was done by then is in {search.out}, and the same command goes on"
+        ) from stop
+    return writer.write(skipped, last=True)
+
+
+class Writer:
+    """Writes the answer there is: the classifier, the report, the advice.
+
+    Args:
+        search: What was found so far.
+        note: What the scan of the folder warns of.
+        budget: Learns how long writing takes.
+    """
+
+    def __init__(self, search: Search, note: str, budget: Budget) -> None:
+        self.search, self.note, self.budget = search, note, budget
+        self.took, self.exporting, self.written = 0.0, 0.0, budget.clock()
+
+    def sometimes(self) -> None:
+        """Write, unless that was done a short while ago."""
+        if self.search.best is not None and (
+            not self.took or self.budget.clock() - self.written > SELDOM * self.took
+        ):
+            self.write([], last=False)
+
+    def write(self, skipped: list[Skipped], *, last: bool) -> FitResult:
+        """Write everything; the ONNX file at the end alone."""
+        search, out, began = self.search, self.search.out, self.budget.clock()
+        if last:
+            search.callback.on_note("writing the classifier, the report and the advice")
+        best = search.best
+        if best is None:
+            raise RunError(f"{out}: there is no answer to write")
+        for answer in search.answers:
+            share = CIRCLE_SHARE if last else CIRCLE_SHARE / 4
+            measure_circle(
+                answer, search.dataset(answer.side).test, seconds=share * self.budget.seconds
             )
-        for run in range(plan.seeds):
-            _check_split(dataset, config.seed + run)
-        noted = {"format": FORMAT, "config": config.to_dict(), "plan": asdict(plan)}
-        noted["fingerprint"] = dataset.fingerprint
-        write_atomically(out / "plan.json", json.dumps(noted, indent=1) + "\n")
-        runs = _train(recipes(plan, data, len(dataset.train)), plan, config, out, dataset, callback)
-        callback.on_note("writing the report and the network")
-        return _write(runs, dataset, plan, config, out)
+        files = self._classifier(best)
+        problems = self._export(files) if last else []
+        advice = advise(search, best, note=self.note, skipped=skipped, problems=problems)
+        files["advice"], files["report"] = out / "advice.txt", out / "report.html"
+        write_atomically(files["advice"], advice.text())
+        self._report(advice, files["report"])
+        self.written = self.budget.clock()
+        self.took = self.written - began
+        self.budget.writing_took(self.took + (self.exporting or ONNX * self.took))
+        return FitResult(best, tuple(search.answers), tuple(skipped), advice.text(), files)
+
+    def _classifier(self, best: Answer) -> dict[str, Path]:
+        """Write the network, whole or not at all."""
+        path = self.search.out / "model.safetensors"
+        write_atomically(path, best.store.model.read_bytes())
+        return {"safetensors": path}
+
+    def _export(self, files: dict[str, Path]) -> list[str]:
+        """Write the ONNX file, or say why there is none."""
+        began, path = self.budget.clock(), self.search.out / "model.onnx"
+        try:
+            network, card = load_network(files["safetensors"])
+            export_model(network, path, card)
+        except ConfigError as error:  # what ONNX needs may not be installed
+            return [f"model.onnx was not written: {error}"]
+        finally:
+            self.exporting = self.budget.clock() - began
+        files["onnx"] = path
+        return []
+
+    def _report(self, advice: Advice, path: Path) -> None:
+        """Write the page: all runs are of one set of pictures, whatever their side."""
+        search, name = self.search, name_of(self.search.config.folder)
+        fingerprint = search.first.fingerprint
+        runs = [
+            replace(
+                each.run,
+                data=name,
+                fingerprint=fingerprint,
+                turns=_circle(each),
+            )
+            for each in search.answers
+        ]
+        write_report(
+            runs,
+            path,
+            title=f"{name}: a classifier that keeps its answers as pictures turn",
+            load=lambda choice: Sized.of(search.dataset(choice.side or 0), fingerprint),
+            advice=advice.sections(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Sized(Dataset):
+    """The pictures at one side, under the fingerprint that they have at any side."""
+
+    known: str = ""
+
+    @classmethod
+    def of(cls, dataset: Dataset, fingerprint: str) -> "Sized":
+        """Return the same pictures under a fingerprint."""
+        values = {each.name: getattr(dataset, each.name) for each in fields(Dataset)}
+        return cls(**values, known=fingerprint)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The one they were given."""
+        return self.known
+
+
+def _circle(answer: Answer) -> tuple[tuple[float, float], ...]:
+    audit = answer.store.turns
+    if audit is None:
+        return ()
+    return tuple((turn.angle, turn.accuracy or 0.0) for turn in audit.turns)
 
 
 def name_of(folder: Path) -> str:
@@ -152,17 +309,16 @@ def _folder_for(out: Path, pictures: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _begun(out: Path, config: FitConfig) -> tuple[Plan | None, str | None]:
-    """Return plan and fingerprint of an earlier start with the same configuration."""
+def _check_begun(out: Path, config: FitConfig) -> dict[str, Any]:
+    """Return what an earlier start noted; raise `ConfigError` if something else was asked."""
     path = out / "plan.json"
     if not path.exists():
-        return None, None
+        return {}
     try:
-        noted = json.loads(path.read_text())
+        noted: dict[str, Any] = json.loads(path.read_text())
         if noted["format"] != FORMAT:
             raise ConfigError(f"{path}: begun by another version; choose another folder for --out")
-        before, plan = noted["config"], Plan(**noted["plan"])
-        fingerprint = str(noted["fingerprint"])
+        before, _ = noted["config"], noted["fingerprint"]
     except ConfigError:
         raise
     except (ValueError, KeyError, TypeError) as error:
@@ -173,15 +329,32 @@ def _begun(out: Path, config: FitConfig) -> tuple[Plan | None, str | None]:
         raise ConfigError(
             f"--out {out}: holds what was begun with {what}; choose another folder, or repeat that"
         )
-    return plan, fingerprint
+    return noted
 
 
-def _scanned(config: FitConfig, callback: Callback) -> Scan:
+def _note_begun(out: Path, config: FitConfig, search: Search) -> None:
+    """Note what is begun; raise `DataError` if the pictures are others than those of before."""
+    noted = _check_begun(out, config)
+    fingerprint = search.first.fingerprint
+    if noted.get("fingerprint", fingerprint) != fingerprint:
+        raise DataError(
+            f"{shown(str(config.folder))}: the pictures have changed since this was begun; "
+            "choose another folder for --out"
+        )
+    content = {"format": FORMAT, "config": config.to_dict(), "fingerprint": fingerprint}
+    write_atomically(out / "plan.json", json.dumps(content, indent=1) + "\n")
+
+
+def _scanned(config: FitConfig, backbone: str | None, callback: Callback) -> Scan:
+    data = config.data(config.side or (SIDES[0] if backbone else SMALL_SIDES[-1]))
     found = scan(
         config.folder,
-        side=config.side,
+        side=data.side,
         seed=config.seed,
         test_share=config.test_share,
+        drop_leaks=config.drop_leaks,
+        min_per_class=config.min_per_class,
+        skip_class=config.skip_class,
         progress=callback.on_decode,
     )
     callback.on_note(found.report() + "\n")
@@ -189,90 +362,3 @@ def _scanned(config: FitConfig, callback: Callback) -> Scan:
     if not sum(found.counts["test"]):
         raise DataError(f"{shown(str(config.folder))}: no picture to test on; add some")
     return found
-
-
-def _measured_plan(config: FitConfig, found: Scan, callback: Callback) -> Plan:
-    callback.on_note("measuring how fast this machine is")
-    images = sum(found.counts["train"])
-    clock = stopwatch(images, found.shape.channels, len(found.classes))
-    sides = [config.side] if config.side else candidate_sides(found.shape.side)
-    plan = make_plan(images, sides, 60 * config.minutes, clock)
-    smaller = ", made smaller to fit the time" if plan.side < found.shape.side else ""
-    times = "once" if plan.seeds == 1 else f"{plan.seeds} times, with other seeds"
-    callback.on_note(
-        f"images of {plan.side} x {plan.side} pixels{smaller}; {len(NAMES)} networks, each trained "
-        f"{times}, for {counted(plan.steps, 'step')}: about {plan.seconds / 60:.1f} minutes"
-    )
-    return plan
-
-
-def _check_split(dataset: Dataset, seed: int) -> None:
-    """Raise `DataError` before anything is trained if no validation images can be held out."""
-    train = dataset.train
-    if dataset.validation is not None:
-        return
-    try:
-        holdout(train.labels, VALIDATION, seed, name=dataset.name, groups=train.groups)
-    except InvintError as error:
-        counts = train.labels.bincount(minlength=len(dataset.class_names)).tolist()
-        fewest = min(counts)
-        rare = dataset.class_names[counts.index(fewest)]
-        raise DataError(
-            f"too few pictures to learn from and to choose by: class {rare!r} has {fewest}; add "
-            f"pictures or groups of it, or leave it out ({error})"
-        ) from error
-
-
-def _train(
-    chosen: Sequence[Recipe],
-    plan: Plan,
-    config: FitConfig,
-    out: Path,
-    dataset: Dataset,
-    callback: Callback,
-) -> list[RunRecord]:
-    """Train every network with every seed, turn the test images, and return runs by network."""
-    seeds = range(config.seed, config.seed + plan.seeds)
-    jobs = [(recipe, seed) for seed in seeds for recipe in chosen]
-    records = []
-    for index, (recipe, seed) in enumerate(jobs, start=1):
-        callback.on_note(f"[{index}/{len(jobs)}] {NAMES[recipe.name]}, seed {seed}")
-        store = train_run(
-            recipe,
-            seed=seed,
-            runs=out / "runs",
-            execution=Execution(compile=False),
-            callback=callback,
-        )
-        measure_turns(read_run(store.path), lambda _: dataset)
-        records.append(read_run(store.path))
-    order = [recipe.name for recipe in chosen]
-    return sorted(records, key=lambda run: order.index(run.recipe))  # stable: seeds keep theirs
-
-
-def _write(
-    runs: list[RunRecord], dataset: Dataset, plan: Plan, config: FitConfig, out: Path
-) -> FitResult:
-    findings = findings_of(summaries_of(runs), dataset)
-    files = {"safetensors": out / "model.safetensors", "onnx": out / "model.onnx"}
-    network, card = load_network(store_of(findings.best).model)
-    not_saved = []
-    for kind in ("safetensors", "onnx"):
-        try:
-            export_model(network, files[kind], card)
-        except ConfigError as error:  # what ONNX needs may not be installed
-            not_saved.append(f"{files.pop(kind).name} was not written: {error}")
-    warnings = [f"The scan of the folder warns: {dataset.note}."] if dataset.note else []
-    advice = advise(findings, dataset, plan, not_saved=not_saved, warnings=warnings)
-    files["advice"], files["report"] = out / "advice.txt", out / "report.html"
-    write_atomically(files["advice"], advice.text())
-    name = name_of(config.folder)
-    write_report(
-        [replace(run, data=name) for run in runs],
-        files["report"],
-        title=f"{name}: does rotation invariance help?",
-        load=lambda _: dataset,
-        advice=advice.sections(),
-        names=NAMES,
-    )
-    return FitResult(plan, findings, advice.text(), files)

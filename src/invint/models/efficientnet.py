@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -173,6 +174,91 @@ def lite0_features() -> nn.Sequential:
     return nn.Sequential(*layers, *convolution(before, CHANNELS), nn.ReLU6())
 
 
+class PooledDepths(nn.Sequential):
+    """Parts of a network in a row; returns the means of the maps at the ends of all parts.
+
+    Shape:
+        `(b, c, h, w)` to `(b, k)`, with all channels of all maps.
+    """
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
+        """Return the means, the first part's first."""
+        means: list[Tensor] = []
+        x: Tensor = images
+        for part in self:
+            x = part(x)
+            means.append(x.mean(dim=(2, 3)))
+        return torch.cat(means, dim=1)
+
+
+class SignedRoot(nn.Module):
+    r"""Square roots that keep the sign, so that large features do not drown small ones.
+
+    $$x \mapsto \mathrm{sign}(x) \left( \sqrt{|x| + \varepsilon} - \sqrt{\varepsilon} \right)$$
+
+    Shape:
+        Any, to the same.
+    """
+
+    floor = 1e-3  # bounds the slope at zero
+
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the roots."""
+        roots: Tensor = (x.abs() + self.floor).sqrt() - self.floor**0.5
+        return x.sign() * roots
+
+
+class PoseClassifier(nn.Module):
+    r"""Logits of an image by whichever of its copies stands upright: exactly invariant.
+
+    One dense layer takes the features of each copy to the classes, and to one more class for
+    copies that are turned:
+
+    $$z_y = \log \sum_{g \in G} p_y(f_g), \qquad p = \mathrm{softmax}(W f_g + b)$$
+
+    Where pictures have an upright this finds it; where they have none it becomes an average.
+
+    Args:
+        features: Their number, of each copy.
+        num_classes: Number of classes.
+
+    Shape:
+        `(b, k, g, 1, 1)` to `(b, classes)`.
+    """
+
+    def __init__(self, features: int, num_classes: int) -> None:
+        super().__init__()
+        self.root, self.linear = SignedRoot(), nn.Linear(features, num_classes + 1)
+
+    def forward(self, features: Float[Tensor, "b k g 1 1"]) -> Float[Tensor, "b classes"]:
+        """Return logits."""
+        copies = rearrange(self.root(features), "b k g 1 1 -> b g k")
+        return pose_logits(self.linear(copies))
+
+
+def pose_logits(logits: Float[Tensor, "b g more"]) -> Float[Tensor, "b classes"]:
+    """Return the logits of images from those of their copies, of which the last is "turned"."""
+    return logits.log_softmax(dim=2)[:, :, :-1].logsumexp(dim=1)
+
+
+def pooled_depths(depths: int) -> tuple[PooledDepths, int]:
+    """Return the network with the means of its last few kinds of maps, and their number.
+
+    Stages end in maps of their own; the last of all is that of 1280 channels.
+    """
+    layers = list(lite0_features())
+    ends = [len(layers) - 3 - sum(stage.blocks for stage in STAGES[i:]) for i in range(1, 8)]
+    channels = [*(stage.channels for stage in STAGES), CHANNELS]
+    if not 2 <= depths <= len(channels):
+        raise ConfigError(
+            f"orbit-{NAME}: depths must be from 1 to {len(channels)}, the number of maps it has, "
+            f"and 2 or more for group_pool 'pose', got {depths}"
+        )
+    cuts = [0, *ends[len(ends) - depths + 1 :], len(layers)]
+    parts = [nn.Sequential(*layers[start:stop]) for start, stop in pairwise(cuts)]
+    return PooledDepths(*parts), sum(channels[-depths:])
+
+
 def efficientnet_lite0(
     *,
     num_classes: int = 10,
@@ -198,15 +284,26 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
     widths: Sequence[int] = (),
     dropout: float = 0.0,
     norm_features: bool = False,
+    depths: int = 1,
     head_options: dict[str, Any] | None = None,
 ) -> Network:
     """EfficientNet-lite0 over the turned copies of images in [0, 1], a head, one dense layer.
 
     With `widths` the head begins with group convolutions of side 1 that leave so many channels:
-    parameters of most heads grow with the square of their channels, and 1280 are many.
+    parameters of most heads grow with the square of their channels, and 1280 are many. With several
+    `depths` the features are the signed roots of the means of so many maps, the last one and those
+    before it: few labels learn more from these. Then `group_pool` may be `pose`: `PoseClassifier`.
     """
     _check_images(f"orbit-{NAME}", in_channels, image_size)
     group = group or Cyclic(4)
+    if depths > 1 or group_pool == "pose":
+        backbone, features = pooled_depths(depths)
+        orbit = OrbitFeatures(backbone, group)
+        if group_pool == "pose":
+            return Network(orbit, nn.Identity(), PoseClassifier(features, num_classes))
+        last = _classifier(features, num_classes, dropout, norm_features)
+        pooled = nn.Sequential(make_group_pool(group_pool, features, group), nn.Flatten())
+        return Network(orbit, pooled, nn.Sequential(SignedRoot(), last))
     size, options = halved(image_size, HALVINGS), head_options or {}
     layers: list[nn.Module] = []
     for before, width in pairwise([CHANNELS, *widths]):

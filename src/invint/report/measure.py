@@ -56,10 +56,10 @@ def load_test_images(run: RunRecord, load: Loader) -> Split:
     return dataset.test
 
 
-def images_to_turn(run: RunRecord, load: Loader) -> Split:
+def images_to_turn(run: RunRecord, load: Loader, most: int = IMAGES) -> Split:
     """Return the test images that are turned, spread over all of them."""
     images = load_test_images(run, load)
-    return images[torch.linspace(0, len(images) - 1, min(IMAGES, len(images))).long()]
+    return images[torch.linspace(0, len(images) - 1, min(most, len(images))).long()]
 
 
 def measure_turns(run: RunRecord, load: Loader) -> tuple[tuple[float, float], ...]:
@@ -99,9 +99,10 @@ def least_sure(run: RunRecord, load: Loader) -> Unsure:
     Raises:
         InvintError: The network or the images are not there.
     """
-    confidences = dict(confidence_by_angle(audit_run(run, load)))
+    audit = audit_run(run, load)
+    confidences = dict(confidence_by_angle(audit))
     angle = min(confidences, key=confidences.__getitem__)
-    some = images_to_turn(run, load)
+    some = images_to_turn(run, load, audit.images)  # the same as in the audit
     there = turned(scaled(some.images), angle, False, "disc")
     sure, found = load_model(store_of(run).model)(there).softmax(dim=1).max(dim=1)
     chosen = sure.argsort(stable=True)[:SHOWN]

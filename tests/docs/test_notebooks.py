@@ -54,6 +54,7 @@ def test_lines_of_the_shell_become_calls() -> None:
     assert as_python("a = 1\n!ls 'b'\nc") == "a = 1\n_command(\"ls 'b'\")\nc"
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_fails_the_notebook(tmp_path: Path) -> None:
     cell = {"cell_type": "code", "source": ["!invint train nothing"], "outputs": []}
     path = tmp_path / "a.ipynb"

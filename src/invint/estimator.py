@@ -105,7 +105,7 @@ class InvariantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_iter_no_change: Tests without a better result after which training stops.
         verbose: Show a bar with the time left.
         random_state: Of the weights, the batches and dropout.
-        device: `cpu` or `cuda`; by default CUDA where it is.
+        device: `cpu`, `cuda` or `mps`; by default CUDA where it is.
 
     Attributes:
         classes_: Labels of the classes, in the order of the probabilities.

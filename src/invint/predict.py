@@ -1,5 +1,6 @@
 """What is done with a trained network, of a run or in a file: evaluate it, predict with it."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,15 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from invint.audit import Audit, audit_model
 from invint.data.batches import scaled, test_batches
 from invint.data.dataset import Dataset, Split
 from invint.data.pictures import SUFFIXES, read_picture
 from invint.errors import ConfigError, InvintError
-from invint.export import LoadedModel, load_model
+from invint.export import LoadedModel, export_model, load_model, load_network
+from invint.export.int8 import describe, quantize_onnx, spread
+from invint.files import check_writable
 from invint.train.evaluate import Scores, scores_of
 from invint.train.store import RunStore
 
 BATCH = 256
+AUDITED = 200  # test images that are turned, through the full circle
+EVERY = 15.0  # degrees
 
 
 def model_file(source: str | Path) -> Path:
@@ -122,3 +128,67 @@ def _picture_files(pictures: Sequence[Path]) -> Iterator[Path]:
             yield from sorted(each for each in files if each.is_file())
         else:
             yield path
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a file of a network does on the test images.
+
+    Attributes:
+        bytes: Size of the file.
+        error: Fraction of wrong answers.
+        audit: What turns do to it.
+    """
+
+    bytes: int
+    error: float
+    audit: Audit
+
+    @classmethod
+    def of(cls, path: Path, test: Split) -> "Measured":
+        """Measure a file."""
+        model, images = load_model(path), scaled(test.images[:AUDITED])
+        angles = [EVERY * index for index in range(round(360 / EVERY))]
+        audit = audit_model(model, images, test.labels[:AUDITED], angles=angles)
+        return cls(path.stat().st_size, evaluate_model(model, test).error, audit)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the numbers."""
+        return {
+            "bytes": self.bytes,
+            "error": self.error,
+            "worst_accuracy": self.audit.worst_accuracy,
+            "worst_exact_drift": self.audit.worst_exact_drift,
+            "worst_drift": self.audit.worst_drift,
+        }
+
+
+def export_int8(run: str | Path, path: str | Path, dataset: Dataset) -> tuple[Measured, Measured]:
+    """Write the network of a run as ONNX with int8 convolutions, and measure it before and after.
+
+    The steps of the rounding are found on training images of the run; errors and audit are of the
+    test images. The file says what was measured.
+
+    Args:
+        run: Folder of a complete run.
+        path: Where the file goes; it ends in `.onnx`.
+        dataset: The data set of the run.
+    """
+    store, path = RunStore(Path(run)), check_writable(Path(path))
+    subset = store.subset
+    if path.suffix != ".onnx" or subset is None:
+        raise ConfigError(
+            f"export_int8: expected the folder of a run and a file ending in .onnx, got {run} and "
+            f"{path}"
+        )
+    network, card = load_network(store.model)
+    calibration = scaled(dataset.train.images[spread(torch.tensor(subset["indices"]))])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
+        plain, draft = Path(folder) / "plain.onnx", Path(folder) / path.name
+        export_model(network, plain, card)
+        quantize_onnx(plain, draft, calibration)
+        before, after = (Measured.of(each, dataset.test) for each in (plain, draft))
+        describe(draft, {"float32": before.to_dict(), "int8": after.to_dict()})
+        draft.replace(path)
+    return before, after

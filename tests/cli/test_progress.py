@@ -91,7 +91,7 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_quiet_training_prints_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    callback = callback_for(quiet=True, as_json=False, tensorboard=False)
+    callback = callback_for(quiet=True, as_json=False, mlflow=False)
     assert isinstance(callback, Callback)
     callback.on_start(tmp_path, 0, 1)
     callback.on_note("a note")

@@ -270,8 +270,9 @@ def test_what_was_asked_for_and_not_run_is_in_the_table(tmp_path: Path) -> None:
         ),
         (["digits", "--seed", "-1"], "--seed: expected seeds of 0 or more, got [-1]"),
         (["digits", "--jobs", "0"], "--jobs 0: expected 1 or more processes"),
-        (["digits", "--engine", "ray"], "--engine ray: there are local and dask"),
+        (["digits", "--engine", "ray"], "--engine ray: there are local, dask, slurm"),
         (["digits", "--address", "tcp://a"], "--address tcp://a: goes with --engine dask"),
+        (["digits", "--slurm", "time=9"], "--slurm time=9: goes with --engine slurm"),
         (["digits", "--format", "html"], "--format html: there are terminal, markdown, csv, latex"),
         (
             ["digits", "--max-seeds", "9"],

@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 from support.commands import TINY, Command
 
+from invint.export.int8 import facts_of
+
 
 @pytest.mark.slow
 def test_train_in_json_is_one_object_a_line(command: Command, tmp_path: Path) -> None:
@@ -114,6 +116,48 @@ def test_export_writes_onnx_beside_the_run(command: Command, finished: Path) -> 
 def test_export_refuses_what_it_cannot_do(command: Command, finished: Path) -> None:
     done = command("export", str(finished), "--format", "keras")
     assert done == (2, "", "invint: --format keras: there are onnx, torch, safetensors\n")
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_export_in_int8_is_measured_before_and_after(command: Command, finished: Path) -> None:
+    pytest.importorskip("onnxscript")
+    done = command("export", str(finished), "--int8")
+    assert done.status == 0, done.err
+    path = finished / "model.int8.onnx"
+    lines = done.out.splitlines()
+    assert [line.split("  ")[0].strip() for line in lines[1:-1]] == [
+        "bytes of the file",
+        "test error",
+        "lowest accuracy at any angle",
+        "largest drift, quarter turns",
+        "largest drift, any angle",
+    ]
+    assert lines[-1] == f"in {path}"
+    facts = facts_of(path)
+    assert facts is not None
+    assert facts["calibration_images"] == 40
+    assert facts["float32"]["error"] == json.loads((finished / "result.json").read_text())["error"]
+    scores = json.loads(command("evaluate", str(path), "--data=digits", "--json").out)
+    assert scores["error"] == facts["int8"]["error"]
+    assert facts["int8"]["worst_exact_drift"] < 1e-4
+    refused = command("export", str(finished), "--int8", "--out", str(finished / "a.tflite"))
+    assert refused.status == 2
+    assert "export_int8: expected the folder of a run and a file ending in .onnx" in refused.err
+
+
+@pytest.mark.parametrize("more", [(), ("--format", "torch")])
+def test_int8_is_for_onnx_and_runs(command: Command, tmp_path: Path, more: tuple[str, ...]) -> None:
+    source = tmp_path / "model.safetensors" if not more else tmp_path
+    done = command("export", str(source), "--int8", *more)
+    line = "invint: --int8: goes with the folder of a run and --format onnx\n"
+    assert done == (2, "", line)
+
+
+def test_int8_needs_a_run(command: Command, tmp_path: Path) -> None:
+    done = command("export", str(tmp_path), "--int8")
+    assert done.status == 2
+    assert "expected the folder of a run, with recipe.json in it, or a file" in done.err
 
 
 @pytest.mark.slow

@@ -3,14 +3,21 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo import config as dynamo
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from invint import create_model
 from invint.errors import ConfigError
+from invint.nn import HEADS
+from invint.ops.grids import rotate
 from invint.train import Execution
 from invint.train.device import CACHES, FIXED, cache_folder
+from invint.train.loop import Meter, Objective, make_optimizer
 
 
 def test_nothing_is_left_open_once_decided() -> None:
@@ -29,9 +36,67 @@ def test_a_missing_device_is_explained() -> None:
     assert Execution().decided().compile is False
 
 
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="there is an MPS device")
+def test_mps_is_named_where_it_is_missing() -> None:
+    with pytest.raises(ConfigError, match="device 'mps' is not available here; leave --device"):
+        Execution(device="mps").decided()
+
+
+def test_mps_is_used_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    decided = Execution(device="mps").decided()
+    assert decided.torch_device == torch.device("mps")
+    assert (decided.precision, decided.compile) == ("float32", False)
+    assert decided.autocast().device == "mps"
+    assert decided.environment()["device"] == "mps"
+    assert Execution().decided().device != "mps"  # it is asked for
+
+
+class NoDoubles(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses float64 on the device `meta`, which stands for one that has none, as MPS."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(each, Tensor) and each.is_meta and each.dtype == torch.float64:
+                raise TypeError(f"{function} makes float64")
+        return out
+
+
+def test_what_refuses_float64_does() -> None:
+    with NoDoubles(), pytest.raises(TypeError, match="makes float64"):  # type: ignore[no-untyped-call]
+        torch.zeros(2, dtype=torch.float64, device="meta")
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("head", HEADS)
+def test_a_step_needs_no_float64_on_the_device(head: str) -> None:
+    network = create_model("sfcnn-small", head=head, num_classes=3, in_channels=1, image_size=20)
+    optimizer = make_optimizer(network.to("meta"), "adam", lr=0.1)
+    images = torch.empty(4, 1, 20, 20, device="meta")
+    with NoDoubles():  # type: ignore[no-untyped-call]
+        turned = rotate(images, torch.empty(4, device="meta"), mode="bilinear")
+        terms = Objective(network)(turned, torch.zeros(4, dtype=torch.long, device="meta"))
+        terms.sum().backward()
+        optimizer.step()
+    assert terms.device.type == "meta"
+    for parameter in network.parameters():
+        assert parameter.grad is None or parameter.grad.shape == parameter.shape
+
+
+def test_means_are_kept_in_what_mps_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "zeros", lambda *_, **given: made.append(given))
+    Meter(torch.device("mps"))
+    assert made == [{"dtype": torch.float32, "device": torch.device("mps")}]
+
+
 @pytest.mark.parametrize("wrong", [{"device": "tpu"}, {"device": "cpu", "precision": "float8"}])
 def test_unknown_devices_and_precisions_are_explained(wrong: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="expected the device cpu or cuda and the precision"):
+    with pytest.raises(ConfigError, match="expected the device cpu, cuda or mps and the pr"):
         Execution(**wrong).decided()  # type: ignore[arg-type]
 
 

@@ -103,7 +103,7 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=MACHINE,
-        help="cpu or cuda; by default cuda if there is one.",
+        help="cpu, cuda or mps; by default cuda if there is one.",
     ),
 ]
 Precision = Annotated[

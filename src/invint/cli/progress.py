@@ -20,7 +20,7 @@ from rich.table import Column
 
 from invint.cli.console import Counting, console, say, write
 from invint.train import Callback, Callbacks
-from invint.train.callbacks import TensorBoard
+from invint.train.callbacks import TRACKERS
 
 if TYPE_CHECKING:  # a single run does not need them
     from invint.study.grid import Cell
@@ -142,10 +142,10 @@ class JsonLines(Callback):
 
 
 def callback_for(
-    *, quiet: bool = False, as_json: bool = False, tensorboard: bool = False, brief: bool = False
+    *, quiet: bool = False, as_json: bool = False, brief: bool = False, **trackers: bool
 ) -> Callback:
-    """Return the callback that the options of a command ask for."""
-    callbacks: list[Callback] = [TensorBoard()] if tensorboard else []
+    """Return the callback that the options of a command ask for, with the trackers among them."""
+    callbacks: list[Callback] = [TRACKERS[name]() for name, asked in trackers.items() if asked]
     if as_json:
         callbacks.append(JsonLines())
     elif not quiet and sys.stderr:  # None where there is no terminal, as in a service

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # they need torch, which help does not wait for
     from invint.study.tables import Table
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
-ENGINES = ("local", "dask")
+ENGINES = ("local", "dask", "slurm")
 SEEDS = "How many seeds"  # head of a group of options in the help text
 UNKNOWN = sys.maxsize  # images of a set that is not here and may have any number
 
@@ -70,9 +70,16 @@ def study(  # noqa: PLR0913
     scale: Scale = None,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes side by side.")] = 1,
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help="local, or dask for a cluster.")
+        str, typer.Option(metavar="NAME", help="local, or dask or slurm for a cluster.")
     ] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Dask scheduler.")] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION=VALUE",
+            help="An option of sbatch, such as partition=gpu or time=480; repeatable.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and how long it takes here.")
     ] = False,
@@ -142,9 +149,7 @@ def study(  # noqa: PLR0913
     from invint.study.pool import Workspace
     from invint.train import Execution
 
-    workers = Workers(jobs, engine, address)
-    if address is not None and engine != "dask":
-        raise ConfigError(f"--address {address}: goes with --engine dask")
+    workers = Workers(jobs, engine, address, tuple(slurm or ()))
     output = Output(format, records, tuple(known or ()), report, title or f"Study {name}")
     cells = plan(
         find_study(name),
@@ -190,19 +195,27 @@ class Workers:
 
     Attributes:
         jobs: Number of processes.
-        engine: `local` or `dask`.
+        engine: `local`, `dask` or `slurm`.
         address: Of a Dask scheduler, if there is one already.
+        slurm: Options of sbatch.
     """
 
     jobs: int = 1
     engine: str = "local"
     address: str | None = None
+    slurm: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise ConfigError(f"--jobs {self.jobs}: expected 1 or more processes")
         if self.engine not in ENGINES:
-            raise ConfigError(f"--engine {self.engine}: there are {' and '.join(ENGINES)}")
+            raise ConfigError(f"--engine {self.engine}: there are {', '.join(ENGINES)}")
+        for option, value, engine in (
+            ("--address", self.address, "dask"),
+            ("--slurm", " ".join(self.slurm), "slurm"),
+        ):
+            if value and self.engine != engine:
+                raise ConfigError(f"{option} {value}: goes with --engine {engine}")
 
 
 @dataclass(frozen=True)
@@ -359,6 +372,7 @@ def train_all(cells: "Sequence[Cell]", workspace: "Workspace", workers: Workers)
                 engine=elsewhere,
                 jobs=jobs,
                 address=workers.address if left else None,
+                slurm=workers.slurm,
                 note=bar.say,
             ) as executor,
             closing(

@@ -62,6 +62,8 @@ def train(  # noqa: PLR0913
         bool,
         typer.Option("--tensorboard", help="Log for TensorBoard too."),
     ] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow too.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone.")] = False,
     as_json: AsJson = False,
     skip_bad: SkipBad = False,
@@ -111,7 +113,8 @@ def train(  # noqa: PLR0913
         assignments or []
     )
     chosen = chosen_recipe(recipe, size=size, data=data, scale=scale, assignments=assignments)
-    callback = callback_for(quiet=quiet, as_json=as_json, tensorboard=tensorboard)
+    asked = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb} if leads else {}
+    callback = callback_for(quiet=quiet, as_json=as_json, **asked)
     store = train_run(
         chosen,
         seed=seed,
@@ -302,6 +305,11 @@ def export(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="By default beside the run's own file.")
     ] = None,
+    int8: Annotated[
+        bool,
+        typer.Option("--int8", help="Convolutions in int8, of a run; measured before and after."),
+    ] = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Write a network as one file that is checked against it before it is put in place."""
     from invint.export import FORMATS, export_model, load_network
@@ -309,6 +317,11 @@ def export(
 
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
+    if int8:
+        if format != "onnx" or not source.is_dir():
+            raise ConfigError("--int8: goes with the folder of a run and --format onnx")
+        _export_int8(source, out, data_dir)
+        return
     path = model_file(source)
     if path.suffix != ".safetensors":
         raise ConfigError(f"{path}: expected the folder of a run, or a .safetensors file")
@@ -319,6 +332,31 @@ def export(
     target = out or path.with_suffix(FORMATS[format])
     difference = export_model(network, target, card, format=format)
     say(f"{target}: logits differ by at most {difference:.1e} from the network's")
+
+
+def _export_int8(run: Path, out: Path | None, data_dir: Path | None) -> None:
+    """Write the int8 network of a run, and print what it does beside the one in float32."""
+    from invint.predict import export_int8
+    from invint.train.store import RunStore
+
+    store = RunStore(run)
+    beside = store.model.with_suffix(".int8.onnx")
+    path = out or beside
+    before, after = export_int8(run, path, loaded(store.data_choice, data_dir))
+    texts = {
+        "bytes": ("bytes of the file", "{:,}"),
+        "error": ("test error", "{:.2%}"),
+        "worst_accuracy": ("lowest accuracy at any angle", "{:.1%}"),
+        "worst_exact_drift": ("largest drift, quarter turns", "{:.1e}"),
+        "worst_drift": ("largest drift, any angle", "{:.1e}"),
+    }
+    measured = [each.to_dict() for each in (before, after)]
+    rows = [
+        (title, *(text.format(each[key]) for each in measured))
+        for key, (title, text) in texts.items()
+    ]
+    show_table(("", "float32", "int8"), rows, right=("float32", "int8"))
+    say(f"in {path}")
 
 
 def _test_data(

@@ -314,7 +314,7 @@ class MonomialIntegration(Head):
 
     def _derive(self, distances: Tensor, angles: Tensor) -> None:
         """Find the distinct offsets of all factors, and the taps that sample the map there."""
-        places = torch.polar(distances.double(), angles.double()).cpu()
+        places = torch.polar(distances.cpu().double(), angles.cpu().double())
         flat = torch.round(torch.view_as_real(places), decimals=9).flatten(0, 1)
         distinct, number = torch.unique(flat, dim=0, return_inverse=True)
         self._check_reach(distances.max().item())

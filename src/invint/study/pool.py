@@ -1,9 +1,11 @@
-"""The runs of a study on any executor: this process, several of this machine, or a Dask cluster."""
+"""The runs of a study on any executor: this process, several of this machine, Dask or Slurm."""
 
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 import traceback
@@ -16,8 +18,8 @@ from concurrent.futures import (
     Executor,
     Future,
     ProcessPoolExecutor,
-    wait,
 )
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
@@ -44,6 +46,9 @@ PAUSE = 2.0  # seconds before a run is tried again that another process has lock
 LOSSES = 3  # processes that may be lost over one run
 PATIENCE = 30.0  # seconds a process has to save a checkpoint when it is to stop
 CONNECT = 5.0  # seconds a scheduler has to answer
+LOOK = 5.0  # seconds between two looks at a queue of jobs
+LATE = 4  # looks at which the result of a job may be missing after its end: disks are shared
+REQUEUES = 1000  # times a job may reach its time limit
 ONE_RUN = threading.Lock()  # runs of one process would share its random numbers
 
 Note = Callable[[str], None]
@@ -194,7 +199,7 @@ def completed(
                 cell = queue.popleft()
                 arguments = () if callback is None else (callback(cell),)
                 running[executor.submit(run_cell, cell, workspace, *arguments)] = cell
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait_for(running, return_when=FIRST_COMPLETED)
             for future in [each for each in running if each in done]:
                 cell = running.pop(future)
                 outcome = _outcome(future, cell, workspace.folder(cell))
@@ -245,19 +250,21 @@ def executor_for(
     engine: str = "local",
     jobs: int = 1,
     address: str | None = None,
+    slurm: Sequence[str] = (),
     note: Note = silent,
 ) -> Iterator[Executor]:
     """Yield an executor for runs; an error, Ctrl-C or SIGTERM stops the runs under way.
 
     Args:
         workspace: Says whether runs want a GPU.
-        engine: `local`, or `dask` for a cluster.
+        engine: `local`, or `dask` or `slurm` for a cluster.
         jobs: Number of processes, or of workers of a cluster on this machine.
         address: Of the scheduler of another cluster.
+        slurm: Options of sbatch, such as `partition=gpu`.
         note: Receives what a user should know.
 
     Raises:
-        ConfigError: Dask is not installed, or no scheduler answers.
+        ConfigError: Dask or submitit is not installed, or no scheduler answers.
     """
     with ExitStack() as stack:
         # SIGTERM ends this process as Ctrl-C does, so that its workers end with it.
@@ -268,6 +275,8 @@ def executor_for(
             executor: Executor = client.get_executor(**options)
             # Left as a context manager, it would wait for the runs under way after an error too.
             stack.push(lambda kind, *_: executor.shutdown(wait=kind is None))
+        elif engine == "slurm":
+            executor = stack.enter_context(_slurm_queue(workspace, slurm))
         else:
             executor = InProcess() if jobs == 1 else WorkerProcesses(jobs)
             stack.enter_context(executor)
@@ -464,3 +473,149 @@ def _resources(client: Any, workspace: Workspace, note: Note) -> dict[str, float
     if workspace.execution.device == "cuda" and workers:
         note("no worker offers GPUs: start it with --resources GPU=1, or runs share its GPU")
     return None
+
+
+# Slurm
+
+
+class JobQueue(Executor):
+    """Hands each call as a job to a queue such as Slurm's, through submitit.
+
+    A job that reaches its time limit, or is preempted, is queued again and makes its call once
+    more: a run resumes from its checkpoint. One that ends without a result was lost.
+
+    Args:
+        queue: An executor of submitit.
+        unfinished: Returns the ids of the jobs that wait or run; `None` where it is not known.
+    """
+
+    def __init__(self, queue: Any, unfinished: Callable[[], set[str] | None]) -> None:
+        self.queue, self.unfinished = queue, unfinished
+        self.jobs: dict[Future[Any], Any] = {}
+        self.missing = Counter[str]()
+        self.ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def submit(
+        self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+    ) -> "Future[T]":
+        """Put a call into the queue."""
+        future: Future[T] = Future()
+        try:
+            self.jobs[future] = self.queue.submit(QueuedCall(), function, *arguments, **options)
+        except RuntimeError as error:  # submitit's, with what sbatch said in it
+            problem = str(error).strip().splitlines()[-1]
+            raise RunError(f"--engine slurm: the job was refused ({problem})") from error
+        return future
+
+    def look(self) -> None:
+        """Settle the futures of jobs that have ended."""
+        unfinished = self.unfinished()
+        for future, job in list(self.jobs.items()):
+            if job.paths.result_pickle.exists():
+                self._settle(future, job)
+            elif unfinished is not None and job.job_id not in unfinished:
+                self.missing[job.job_id] += 1
+                if self.missing[job.job_id] > LATE:
+                    self._settle(future, job)
+
+    def _settle(self, future: "Future[Any]", job: Any) -> None:
+        del self.jobs[future]
+        if not future.set_running_or_notify_cancel():
+            return
+        if not job.paths.result_pickle.exists():
+            future.set_exception(BrokenExecutor(f"job {job.job_id} is gone"))
+            return
+        try:
+            future.set_result(job.result())
+        except Exception:  # what submitit makes of an error of the call
+            log = job.paths.stderr
+            future.set_exception(RunError(f"job {job.job_id} failed; its log is {log}"))
+
+    def _watch(self) -> None:
+        while not self.ended.wait(LOOK):
+            self.look()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End when the jobs have, or cancel them."""
+        if wait and not cancel_futures:
+            wait_for(list(self.jobs))
+        self.ended.set()
+        for job in list(self.jobs.values()):
+            job.cancel(check=False)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the jobs, or cancel them after an error; a run under way saves a checkpoint."""
+        self.shutdown(wait=kind is None)
+
+
+class QueuedCall:
+    """Makes a call in a job, and says that it can be made again when the job has no time left."""
+
+    def __call__(self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> "T":
+        """Make the call with the cores of the job; a run that is locked is waited for in here.
+
+        Otherwise the queue would see a new job every few seconds.
+        """
+        cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
+        if cores is not None:
+            torch.set_num_threads(int(cores))
+        while True:
+            result = _in_worker(function, *arguments, **options)
+            if not (isinstance(result, Outcome) and result.locked):
+                return result
+
+    def checkpoint(self, *arguments: Any, **options: Any) -> Any:
+        """Return the same call, which submitit puts into the queue again."""
+        helpers = require_extra("submitit.helpers", "--engine slurm", "slurm")
+        return helpers.DelayedSubmission(self, *arguments, **options)
+
+
+def _slurm_queue(workspace: Workspace, options: Sequence[str]) -> JobQueue:
+    submitit = require_extra("submitit", "--engine slurm", "slurm")
+    parameters = sbatch_parameters(options)
+    if shutil.which("sbatch") is None:
+        raise ConfigError("--engine slurm: there is no sbatch here; type it where jobs are sent")
+    logging.getLogger("submitit").setLevel(logging.ERROR)
+    folder = workspace.absolute().runs / ".jobs" / "%j"
+    queue = submitit.SlurmExecutor(folder, max_num_timeout=REQUEUES)
+    queue.update_parameters(**parameters)
+    return JobQueue(queue, slurm_jobs)
+
+
+def sbatch_parameters(options: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of submitit for options of sbatch, such as `cpus-per-task=8`."""
+    given = {}
+    for each in options:
+        name, equals, value = each.partition("=")
+        if not (name and equals and value) or name.startswith("-"):
+            raise ConfigError(f"--slurm {each}: expected an option of sbatch, like partition=gpu")
+        given[name.replace("_", "-")] = value
+    minutes = given.pop("time", "60")
+    if not minutes.isdecimal() or int(minutes) < 1:
+        raise ConfigError(f"--slurm time={minutes}: expected minutes")
+    cores = given.get("cpus-per-task")  # srun no longer takes them over from sbatch by itself
+    return {
+        "job_name": "invint",
+        "time": int(minutes),
+        "srun_args": [] if cores is None else [f"--cpus-per-task={cores}"],
+        "additional_parameters": given,
+    }
+
+
+def slurm_jobs() -> set[str] | None:
+    """Return the ids of the user's jobs that wait or run; `None` where Slurm does not answer.
+
+    Not `sacct`, which submitit would ask: small clusters keep no accounts.
+    """
+    command = ["squeue", "--noheader", "--me", "--format", "%A"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return set(found.stdout.split())

@@ -24,6 +24,11 @@ from invint.nn import GroupBatchNorm
 from invint.version import __version__
 
 FIXED = ("device", "precision", "compile", "threads", "deterministic", "synchronized")
+DEVICES: dict[str, Callable[[], bool]] = {  # and whether they are there
+    "cpu": lambda: True,
+    "cuda": lambda: torch.cuda.is_available(),
+    "mps": lambda: torch.backends.mps.is_available(),
+}
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 MOST_THREADS = 1024  # beyond that the system refuses, in ways that do not say so
 
@@ -33,7 +38,7 @@ class Execution:
     """How to execute a run; `None` is decided by the machine.
 
     Attributes:
-        device: `cpu` or `cuda`.
+        device: `cpu`, `cuda` or `mps`, a GPU of Apple's.
         precision: `float32`, or `bfloat16` under autocast, the default on CUDA.
         compile: Whether to use `torch.compile`; by default on CUDA, in one process.
         threads: Of the CPU; a run keeps the number it started with.
@@ -54,13 +59,15 @@ class Execution:
         """Return this with nothing left open."""
         self._check_types()
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("device 'cuda' is not available here; leave --device out for the CPU")
         precision = self.precision or ("bfloat16" if device == "cuda" else "float32")
-        if device not in ("cpu", "cuda") or precision not in ("float32", "bfloat16"):
+        if device not in DEVICES or precision not in ("float32", "bfloat16"):
             raise ConfigError(
-                "expected the device cpu or cuda and the precision float32 or bfloat16, "
+                "expected the device cpu, cuda or mps and the precision float32 or bfloat16, "
                 f"got {device!r} and {precision!r}"
+            )
+        if not DEVICES[device]():
+            raise ConfigError(
+                f"device {device!r} is not available here; leave --device out for the CPU"
             )
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
             raise ConfigError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}")
@@ -101,7 +108,7 @@ class Execution:
         """The device of this process."""
         if self.device == "cuda":
             return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        return torch.device("cpu")
+        return torch.device(self.device or "cpu")
 
     def autocast(self) -> torch.autocast:
         """Return the context a network is called in."""

@@ -153,7 +153,8 @@ class Meter:
     """Means of the terms of the loss, kept on the device until they are read."""
 
     def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(len(TERMS) + 1, dtype=torch.float64, device=device)
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # MPS has no other
+        self.sums = torch.zeros(len(TERMS) + 1, dtype=dtype, device=device)
 
     def add(self, terms: Tensor, images: int) -> None:
         """Count a batch; nothing is waited for."""

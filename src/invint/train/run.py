@@ -468,6 +468,8 @@ class Run:
         tensors |= {"meter": self.meter.sums, "random.cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.device.type == "mps":
+            tensors["random.mps"] = torch.mps.get_rng_state()
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             check_finite(float("nan"), self.schedule.epoch_at(self.step), self.store.path)
         monomials = monomials_of(self.network)
@@ -495,6 +497,8 @@ class Run:
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        if "random.mps" in tensors and self.device.type == "mps":
+            torch.mps.set_rng_state(tensors["random.mps"])
         self.step, self.selected, self.best = facts["step"], facts["selected"], facts["best"]
         self.seconds_before = facts["seconds"]
 

@@ -8,6 +8,7 @@ best.safetensors                             the weights with the lowest validat
 model.safetensors  predictions.safetensors   the last weights, and their test logits
 result.json                                  there only when the run is complete
 turns.json                                   accuracy by angle, measured for a report
+trackers.json                                what trackers of experiments call the run
 problem.txt                                  the traceback of an unexpected error
 """
 
@@ -185,6 +186,14 @@ class RunStore:
         path = self.path / "problem.txt"
         write_atomically(path, traceback)
         return path
+
+    def tracked_as(self, tracker: str) -> str | None:
+        """Return the id under which a tracker of experiments knows the run, if it does."""
+        return (self.read("trackers.json") or {}).get(tracker)
+
+    def track_as(self, tracker: str, id: str) -> None:
+        """Keep the id that a tracker of experiments gave the run."""
+        self.write("trackers.json", (self.read("trackers.json") or {}) | {tracker: id})
 
     def complete(self, result: dict[str, Any]) -> None:
         """Write the result, which makes the run complete, and remove all but one checkpoint."""

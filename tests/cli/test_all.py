@@ -105,7 +105,7 @@ def test_recipes_are_listed_and_shown() -> None:
             "train digits/monomials --set selection.steps=5",
             "selection.steps must be a list like [[10, 5]], got 5",
         ),
-        ("train --device tpu", "expected the device cpu or cuda and the precision float32 or"),
+        ("train --device tpu", "expected the device cpu, cuda or mps and the precision float32"),
         ("audit gone.onnx --every 0", "--every 0: expected degrees above 0, up to 360"),
         ("audit gone.onnx --every 1e-7", "--every 1e-07: that is more than 3,600 angles; use 0.1"),
         ("audit gone.onnx --images -1", "--images -1: expected 1 image or more"),

@@ -59,8 +59,8 @@ def fit(  # noqa: PLR0913
 ) -> None:
     """Find the best classifier for your images whose answer stays as they turn, in the time given.
 
-    The strongest answer so far is always in the folder of results. Ctrl-C writes what is done by
-    then; the same command goes on from there.
+    The strongest answer so far is always in the folder of results. Ctrl-C writes what is done;
+    the same command resumes from there.
     """
     from invint.cli.progress import callback_for
     from invint.fit import FitConfig, fit_folder, name_of

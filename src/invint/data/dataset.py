@@ -97,26 +97,37 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
-def check_class_sizes(split: Split, class_names: Sequence[str], least: int, purpose: str) -> None:
-    """Raise `DataError` with the names of classes that have too few images, or groups of them.
+def check_class_sizes(
+    labels: Int64[Tensor, " n"],
+    groups: Int64[Tensor, " n"] | None,
+    class_names: Sequence[str],
+    least: int,
+    purpose: str,
+) -> list[int]:
+    """Count the images of each class, or groups of them, and return the counts.
 
     Args:
-        split: The images.
+        labels: Of the images.
+        groups: Of the images, where these stand or fall together.
         class_names: Names of the classes.
         least: The smallest number allowed: that of folds, or 2 for a split.
         purpose: What it is needed for, as `5 folds`.
+
+    Raises:
+        DataError: Some classes have too few; their names.
     """
-    units = torch.arange(len(split)) if split.groups is None else split.groups
-    counts = [len(np.unique(units[split.labels == n].numpy())) for n in range(len(class_names))]
+    units = torch.arange(len(labels)) if groups is None else groups
+    counts = [len(np.unique(units[labels == n].numpy())) for n in range(len(class_names))]
     pairs = zip(class_names, counts, strict=True)
     few = [f"{name!r} ({count:,})" for name, count in pairs if count < least]
     if few:
-        what = "pictures" if split.groups is None else "groups"
+        what = "pictures" if groups is None else "groups"
         raise DataError(
             f"{purpose}: expected at least {least:,} {what} of each class, too few are there of "
             f"{', '.join(few)}; add some, or leave such classes out with --skip-class NAME or "
             f"--min-per-class {least}"
         )
+    return counts
 
 
 def random_words(count: int, *key: str | int) -> NDArray[np.uint64]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from invint.data.dataset import check_class_sizes
 from invint.errors import DataError
 from invint.models.efficientnet import pose_logits
 
@@ -90,12 +91,7 @@ def cross_validation(
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    fewest, name = min(zip(_units(labels, groups, len(names)), names, strict=True))
-    if fewest < 2:
-        raise DataError(
-            f"class {name!r} has {fewest} picture or group to learn from, and cross-validation "
-            "needs 2; add some, or leave it out with --skip-class or --min-per-class"
-        )
+    fewest = min(check_class_sizes(labels, groups, names, 2, "cross-validation"))
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     keys = None if groups is None else groups.numpy()
     folds: list[Fold] = []
@@ -104,13 +100,6 @@ def cross_validation(
         for kept, held in splits.split(np.zeros(len(labels)), labels.numpy(), keys):
             folds.append((torch.from_numpy(kept), torch.from_numpy(held)))
     return folds
-
-
-def _units(labels: Tensor, groups: Tensor | None, classes: int) -> list[int]:
-    """Count for each class the images or groups that show it."""
-    if groups is None:
-        return labels.bincount(minlength=classes).tolist()
-    return [len(groups[labels == each].unique()) for each in range(classes)]  # type: ignore[no-untyped-call]
 
 
 def judge(

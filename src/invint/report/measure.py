@@ -56,7 +56,7 @@ def load_test_images(run: RunRecord, load: Loader) -> Split:
     return dataset.test
 
 
-def images_to_turn(run: RunRecord, load: Loader, most: int = IMAGES) -> Split:
+def images_to_turn(run: RunRecord, load: Loader, most: int) -> Split:
     """Return the test images that are turned, spread over all of them."""
     images = load_test_images(run, load)
     return images[torch.linspace(0, len(images) - 1, min(most, len(images))).long()]
@@ -81,7 +81,7 @@ def audit_run(run: RunRecord, load: Loader) -> Audit:
     kept = store.turns
     if kept is not None and kept.least_sure is not None:
         return kept
-    some = images_to_turn(run, load)
+    some = images_to_turn(run, load, IMAGES)
     audit = audit_model(load_model(store.model), scaled(some.images), some.labels, border="disc")
     named = replace(audit, name=run.recipe)
     store.write_turns(named)

@@ -56,6 +56,12 @@ def test_of_what_cannot_be_told_apart_the_cheapest_is_chosen() -> None:
     assert chosen([cheap, dear]) is cheap  # one error more, of which the deviation is larger
 
 
+def test_of_what_is_asked_at_one_price_the_best_is_chosen() -> None:
+    first, second = answer(ORBIT, range(12)), answer(TUNED, range(2, 13))
+    assert chosen([first, second]) is second
+    assert chosen([second, first]) is second
+
+
 def test_what_makes_clearly_fewer_errors_is_chosen_whatever_its_price() -> None:
     cheap, dear = answer(ORBIT, range(30)), answer(MIRRORED, range(5))
     assert chosen([cheap, dear]) is dear

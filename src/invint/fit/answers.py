@@ -82,8 +82,9 @@ def chosen(answers: Sequence[Answer]) -> Answer | None:
     """Choose among the invariant answers by the training part alone.
 
     The cheapest whose errors are within one standard error of the fewest: what the data cannot tell
-    apart is not worth its price. Answers come cheapest first. Two are compared on the images that
-    both were judged by: those that were held out from a long training may be harder than others.
+    apart is not worth its price. Answers come cheapest first, those of one group ask for as many
+    copies of an image: of these it is the best. Two are compared on the images that both were
+    judged by, since those held out from a long training may be harder than others.
     """
     known = [
         (each, each.judgement)
@@ -92,21 +93,21 @@ def chosen(answers: Sequence[Answer]) -> Answer | None:
     ]
     if not known:
         return None
-    best = known[0][1]
-    for _, judgement in known[1:]:
-        if _is_better(judgement, best):
-            best = judgement
-    for answer, judgement in known:
-        more, deviation = excess(judgement, best)
-        if more <= deviation:
-            return answer
-    return None
+    _, best = _best(known)
+    gaps = [(pair, excess(pair[1], best)) for pair in known]
+    near = [pair for pair, (more, deviation) in gaps if more <= deviation]
+    cheapest = near[0][0].candidate.group
+    return _best([pair for pair in near if pair[0].candidate.group == cheapest])[0]
 
 
-def _is_better(first: Judgement, second: Judgement) -> bool:
-    """Whether the first makes fewer errors on the images both judge, or as many with less loss."""
-    one, other = first.of(second.images), second.of(first.images)
-    return (one.error, one.loss) < (other.error, other.loss)
+def _best(known: Sequence[tuple[Answer, Judgement]]) -> tuple[Answer, Judgement]:
+    """Return the answer with the fewest errors, or with less loss of as many."""
+    best = known[0]
+    for pair in known[1:]:
+        one, other = pair[1].of(best[1].images), best[1].of(pair[1].images)
+        if (one.error, one.loss) < (other.error, other.loss):
+            best = pair
+    return best
 
 
 class FittedRun(Run):

@@ -132,6 +132,7 @@ def test_the_report_holds_the_advice_and_the_same_names(from_scratch: FitResult)
 def test_with_a_backbone_its_features_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("invint.fit.search.Search._tuned", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.search.Search._from_scratch", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
     monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)  # tested above

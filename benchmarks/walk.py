@@ -21,6 +21,7 @@ from PIL import Image
 
 import invint
 from invint.data import Dataset, Split
+from invint.errors import ConfigError
 
 PACKAGE = Path(invint.__file__).parent
 SIDE = 8  # pixels of the smallest image, which tells images from other tensors
@@ -41,7 +42,8 @@ def walk(arguments: list[str]) -> dict[str, bool]:
     """Run a command; return the files in the order they are reached, and if images pass."""
     for module in pkgutil.walk_packages(invint.__path__, "invint."):
         if module.name != "invint.__main__":
-            importlib.import_module(module.name)  # what is only imported does not count
+            with contextlib.suppress(ConfigError):  # of an extra that is not installed
+                importlib.import_module(module.name)  # what is only imported does not count
     files: dict[str, bool] = {}
     looks = Counter[CodeType]()
 

@@ -40,8 +40,7 @@ def test_files_are_small_and_the_ones_that_were_measured(name: str) -> None:
 def test_networks_are_as_invariant_as_they_are_said_to_be(name: str) -> None:
     assert zoo()[name].drift <= 1e-9
     model = create_model(name, pretrained=True).double().eval()
-    side = model.spec["image_size"][0]
-    x = torch.randn(2, 1, side, side, dtype=torch.float64)
+    x = torch.randn(2, *model.pretrained_cfg["input_size"], dtype=torch.float64)
     scale = model(x).abs().max()
     for quarters in (1, 2, 3):
         assert (model(torch.rot90(x, quarters, (-2, -1))) - model(x)).abs().max() <= 1e-9 * scale

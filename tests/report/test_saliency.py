@@ -45,8 +45,10 @@ def test_of_an_invariant_network_every_turn_says_the_same_and_of_others_not() ->
     for name, head, same in (("sfcnn-small", "local-ws", True), ("cnn-small", None, False)):
         model = network(name, head)
         upright = upright_saliency(model, images)
-        gap = (saliency(model, images) - upright).abs().max() / upright.abs().max()
-        assert gap <= 1e-9 if same else gap > 0.1
+        for known in (False, True):
+            found = saliency(model, images, invariant=known)
+            gap = (found - upright).abs().max() / upright.abs().max()
+            assert gap <= 1e-9 if same or known else gap > 0.1
 
 
 def test_saliency_of_a_linear_network_is_its_definition() -> None:

@@ -29,8 +29,8 @@ from invint.train.store import RunStore
 
 QUARTERS = "quarters.safetensors"  # beside the files of a run: logits of test images turned
 CHECKED, TOLERANCE = 4, 1e-3  # images that a saved network must answer as the features said
-MOVED = 32  # test images moved by quarter turns, to see that no answer changes
-TURNED_MOST, TURNED_LEAST = 200, 12  # test images turned through the circle
+MOVED = 12  # test images moved by quarter turns, to see that no answer changes
+TURNED_MOST, TURNED_LEAST = 200, 6  # test images turned through the circle
 CIRCLE, QUARTER_TURNS = range(0, 360, 15), range(0, 360, 90)
 
 

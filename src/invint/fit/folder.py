@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -28,9 +28,9 @@ from invint.train import Callback
 from invint.train.device import stop_on_signal
 
 FORMAT = 4  # of plan.json
-CIRCLE_SHARE = 0.03  # of all time, for turning the test images of one network
-ONNX = 2  # times as long as the rest, until it has been measured
-SELDOM = 20  # times what writing takes passes before it is done again, but at the end
+CIRCLE_SHARE = 0.01  # of all time, for turning the test images of one network
+GROWTH = 3  # times as long as of the first answer: a report of several, of larger pictures
+ONNX = 2  # times as long as that: the file in that format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ def fit_folder(
         search.check_classes()  # refused before anything is measured
         _note_begun(out, config, search)
         writer = Writer(search, found.note, budget)
-        search.on_answer = writer.sometimes
+        search.on_answer = writer.keep
         return _searched(search, writer, budget)
 
 
@@ -182,38 +182,43 @@ class Writer:
 
     def __init__(self, search: Search, note: str, budget: Budget) -> None:
         self.search, self.note, self.budget = search, note, budget
-        self.took, self.exporting, self.written = 0.0, 0.0, budget.clock()
+        self.began = False
 
-    def sometimes(self) -> None:
-        """Write, unless that was done a short while ago."""
-        if self.search.best is not None and (
-            not self.took or self.budget.clock() - self.written > SELDOM * self.took
-        ):
+    def keep(self) -> None:
+        """Write the answer there is; the report of the first alone, as it takes a while."""
+        best = self.search.best
+        if best is not None and self.began:
+            self._classifier(best)
+            self._advice(best, [])
+        elif best is not None:
+            self.began, began = True, self.budget.clock()
             self.write([], last=False)
+            took = self.budget.clock() - began
+            self.budget.writing_took(GROWTH * took + ONNX * took)
 
     def write(self, skipped: list[Skipped], *, last: bool) -> FitResult:
         """Write everything; the ONNX file at the end alone."""
-        search, out, began = self.search, self.search.out, self.budget.clock()
+        search = self.search
         if last:
             search.callback.on_note("writing the classifier, the report and the advice")
         best = search.best
         if best is None:
-            raise RunError(f"{out}: there is no answer to write")
-        for answer in search.answers:
-            share = CIRCLE_SHARE if last else CIRCLE_SHARE / 4
-            measure_circle(
-                answer, search.dataset(answer.side).test, seconds=share * self.budget.seconds
-            )
+            raise RunError(f"{search.out}: there is no answer to write")
         files = self._classifier(best)
         problems = self._export(files) if last else []
-        advice = advise(search, best, note=self.note, skipped=skipped, problems=problems)
-        files["advice"], files["report"] = out / "advice.txt", out / "report.html"
-        write_atomically(files["advice"], advice.text())
+        advice = self._advice(best, skipped, problems)
+        for answer in search.answers:
+            share = CIRCLE_SHARE * self.budget.seconds
+            measure_circle(answer, search.dataset(answer.side).test, seconds=share)
+        files["advice"], files["report"] = search.out / "advice.txt", search.out / "report.html"
         self._report(advice, files["report"])
-        self.written = self.budget.clock()
-        self.took = self.written - began
-        self.budget.writing_took(self.took + (self.exporting or ONNX * self.took))
         return FitResult(best, tuple(search.answers), tuple(skipped), advice.text(), files)
+
+    def _advice(self, best: Answer, skipped: list[Skipped], problems: Sequence[str] = ()) -> Advice:
+        """Write what came out in words."""
+        found = advise(self.search, best, note=self.note, skipped=skipped, problems=problems)
+        write_atomically(self.search.out / "advice.txt", found.text())
+        return found
 
     def _classifier(self, best: Answer) -> dict[str, Path]:
         """Write the network, whole or not at all."""
@@ -223,14 +228,12 @@ class Writer:
 
     def _export(self, files: dict[str, Path]) -> list[str]:
         """Write the ONNX file, or say why there is none."""
-        began, path = self.budget.clock(), self.search.out / "model.onnx"
+        path = self.search.out / "model.onnx"
         try:
             network, card = load_network(files["safetensors"])
             export_model(network, path, card)
         except ConfigError as error:  # what ONNX needs may not be installed
             return [f"model.onnx was not written: {error}"]
-        finally:
-            self.exporting = self.budget.clock() - began
         files["onnx"] = path
         return []
 

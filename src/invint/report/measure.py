@@ -18,7 +18,7 @@ from invint.errors import ConfigError
 from invint.export import load_model, load_network
 from invint.export.files import exportable
 from invint.figures.sheets import Hard, Missed, Unsure
-from invint.groups import Group
+from invint.groups import Group, parse_group
 from invint.models.networks import Network
 from invint.nn import LiftConv2d, MonomialIntegration, Monomials
 from invint.recipes.recipe import DataChoice
@@ -135,9 +135,12 @@ def relevance_of(run: RunRecord, load: Loader) -> Relevance:
     places = {int(label): place for place, label in reversed(list(enumerate(images.labels)))}
     some = images[torch.tensor([places[label] for label in sorted(places)[:SHOWN]])]
     pictures = scaled(some.images)
-    model = exportable(*load_network(store_of(run).model))
+    network, card = load_network(store_of(run).model)
+    model = exportable(network, card)
     found = model(pictures).argmax(dim=1).tolist()
-    return Relevance(pictures, saliency(model, pictures), tuple(some.labels.tolist()), tuple(found))
+    invariant = card.group is not None and parse_group(card.group).n % 4 == 0
+    shown = saliency(model, pictures, invariant=invariant)
+    return Relevance(pictures, shown, tuple(some.labels.tolist()), tuple(found))
 
 
 def scaled_calibration(run: RunRecord) -> tuple[float, tuple[Bin, ...]] | None:

@@ -18,7 +18,10 @@ GRAIN = 1 / 12  # of the side, over which relevance is averaged: single pixels a
 
 
 def saliency(
-    model: Callable[[Tensor], Tensor], images: Float[Tensor, "b c h w"]
+    model: Callable[[Tensor], Tensor],
+    images: Float[Tensor, "b c h w"],
+    *,
+    invariant: bool = False,
 ) -> Float[Tensor, "b h w"]:
     r"""Return how much each place of an image speaks for the answer, or against it.
 
@@ -36,6 +39,8 @@ def saliency(
     Args:
         model: Takes images to logits, and can be differentiated; in evaluation mode.
         images: Square ones, as the model takes them.
+        invariant: Whether quarter turns leave the answers of the model alone, so that one term of
+            the sum is enough.
     """
     check_axes(images, "b c h w", "saliency")
     height, width = images.shape[-2:]
@@ -43,10 +48,11 @@ def saliency(
         raise ShapeError(
             f"saliency: expected square images, got {height} x {width}; crop or pad them"
         )
-    turns = [permute_grid(images, k, flip=False) for k in QUARTERS]
+    quarters = QUARTERS[:1] if invariant else QUARTERS
+    turns = [permute_grid(images, k, flip=False) for k in quarters]
     with torch.no_grad():
         answers = torch.stack([model(copy) for copy in turns]).mean(dim=0).argmax(dim=1)
-    parts = [permute_grid(_relevance(model, turns[k], answers), -k, flip=False) for k in QUARTERS]
+    parts = [permute_grid(_relevance(model, turns[k], answers), -k, flip=False) for k in quarters]
     reach = round(GRAIN * height / 2)
     mean = torch.stack(parts).mean(dim=0)
     return avg_pool2d(mean, 2 * reach + 1, stride=1, padding=reach, count_include_pad=False)

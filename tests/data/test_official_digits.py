@@ -3,8 +3,9 @@ import torch
 from sklearn.datasets import load_digits as scikit_digits
 from torch.nn.functional import interpolate, pad
 
+from invint.data import official
 from invint.data.dataset import Dataset
-from invint.data.official import DIGITS_SIDE, DIGITS_ZOOM, load_digits, rotate_bytes
+from invint.data.official import DIGITS_SIDE, DIGITS_ZOOM, load_digits, rotate_bytes, small_digits
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +49,13 @@ def test_upright_a_digit_is_enlarged_into_the_middle() -> None:
 
 def test_another_seed_gives_another_set(digits: Dataset) -> None:
     assert load_digits(seed=1).fingerprint != digits.fingerprint
+
+
+def test_the_table_is_read_as_scikit_learn_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without importing it; where it has moved its file, it is asked."""
+    source = scikit_digits()
+    for _ in range(2):
+        images, labels = small_digits()
+        assert torch.equal(images, torch.from_numpy(source.images))
+        assert torch.equal(labels, torch.from_numpy(source.target))
+        monkeypatch.setattr(official, "DIGITS_TABLE", "gone")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from torch.nn.functional import one_hot
 
 from invint.errors import RunError
 from invint.fit.answers import Answer, Linear, Turned, chosen, spread_over
-from invint.fit.candidates import MIRRORED, ORBIT, STEERABLE, UPRIGHT, Candidate
+from invint.fit.candidates import MIRRORED, ORBIT, STEERABLE, TUNED, UPRIGHT, Candidate
 from invint.fit.linear import Judgement
 from invint.study.records import RunRecord
 
@@ -55,9 +56,24 @@ def test_of_what_cannot_be_told_apart_the_cheapest_is_chosen() -> None:
     assert chosen([cheap, dear]) is cheap  # one error more, of which the deviation is larger
 
 
+def test_of_what_is_asked_at_one_price_the_best_is_chosen() -> None:
+    first, second = answer(ORBIT, range(12)), answer(TUNED, range(2, 13))
+    assert chosen([first, second]) is second
+    assert chosen([second, first]) is second
+
+
 def test_what_makes_clearly_fewer_errors_is_chosen_whatever_its_price() -> None:
     cheap, dear = answer(ORBIT, range(30)), answer(MIRRORED, range(5))
     assert chosen([cheap, dear]) is dear
+
+
+def test_answers_are_compared_on_the_images_both_were_judged_by() -> None:
+    cheap, dear = answer(ORBIT, range(30)), answer(TUNED, range(10))
+    hard = replace(dear, judgement=dear.judgement and dear.judgement.of(torch.arange(25)))
+    assert hard.judgement is not None
+    assert cheap.judgement is not None
+    assert hard.judgement.error > cheap.judgement.error  # of these images the other gets all wrong
+    assert chosen([cheap, hard]) is hard
 
 
 def test_what_keeps_no_promise_or_was_not_judged_is_never_chosen() -> None:

@@ -10,12 +10,14 @@ from invint.fit.candidates import (
     ORBIT,
     PLAIN,
     STEERABLE,
+    TUNED,
     backbone_sides,
     candidate_of,
     find_backbone,
     frozen_recipe,
     scratch_recipe,
     scratch_sides,
+    tuned_recipe,
     whole_steps,
 )
 from invint.recipes.recipe import DataChoice
@@ -42,6 +44,7 @@ def test_each_candidate_has_one_name_everywhere() -> None:
         recipe = frozen_recipe(candidate, data, BACKBONE)
         assert candidate_of(recipe.name) is candidate
         assert recipe.model.group == (candidate.group or "C1")
+    assert candidate_of(tuned_recipe(data, BACKBONE, 500, 8).name) is TUNED
     for candidate in (STEERABLE, PLAIN):
         recipe = scratch_recipe(candidate, data, 500, 300)
         assert candidate_of(recipe.name) is candidate

@@ -39,6 +39,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr("invint.report.measure.IMAGES", 12)
         patch.setattr("invint.fit.answers.TURNED_LEAST", 3)
+        patch.setattr("invint.fit.answers.CIRCLE", range(0, 360, 45))
+        patch.setattr("invint.fit.answers.MOVED", 4)
+        patch.setattr("invint.fit.linear.REPEATS", 1)
+        patch.setattr("invint.fit.features.PROBED", 1)
         patch.setattr("invint.fit.candidates.ENOUGH", 45)
         patch.setattr("invint.fit.candidates.EPOCHS", 1)
         yield
@@ -128,6 +132,7 @@ def test_the_report_holds_the_advice_and_the_same_names(from_scratch: FitResult)
 def test_with_a_backbone_its_features_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("invint.fit.search.Search._tuned", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.search.Search._from_scratch", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
     monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)  # tested above
@@ -241,6 +246,7 @@ def test_what_takes_longer_than_measured_is_stopped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
+    monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)
     clock = Hurried()
     config = quick(listed_digits(tmp_path / "slides"))
     result = fit_folder(config, tmp_path / "out", callback=Late(clock), clock=clock)

@@ -160,6 +160,28 @@ def test_a_backbone_that_learns_follows_the_mode() -> None:
     assert "group=C4, chunk=None, frozen=False" in repr(layer)
 
 
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("group", ["C4", "D4", "C8"])
+def test_in_training_one_copy_of_each_image_may_be_enough(group: str, vector: bool) -> None:
+    layer = OrbitFeatures(strided(vector), parse_group(group))
+    layer.one_copy = True
+    x = torch.randn(40, 2, 12, 12, dtype=torch.float64)
+    every = layer.eval()(x)
+    layer.training = True  # and not the backbone, whose statistics would differ
+    one = layer(x)
+    assert one.shape == (*every.shape[:2], 1, *every.shape[3:])
+    found = (one - every).flatten(3).abs().amax(dim=(1, 3)) < 1e-12
+    assert (found.sum(dim=1) == 1).all()  # one of its copies
+    assert found.any(dim=0).all()  # and not the same for all images
+
+
+def test_one_copy_needs_square_images() -> None:
+    layer = OrbitFeatures(nn.Identity(), parse_group("C4"))
+    layer.one_copy = True
+    with pytest.raises(ShapeError, match="one_copy takes square images, got 12 x 10"):
+        layer(torch.randn(2, 2, 12, 10))
+
+
 @pytest.mark.unchecked
 def test_bad_inputs_are_refused_in_one_line() -> None:
     group = parse_group("C4")

@@ -56,6 +56,8 @@ def test_ranges_are_given_in_words_and_numbers() -> None:
         "train.clip_norm",
         "train.ema",
         "train.statistics",
+        "train.keep_statistics",
+        "train.one_copy",
         "selection.signed",
         "selection.statistics",
     ]
@@ -164,3 +166,11 @@ def test_recipes_are_equal_whatever_is_said_of_their_numbers() -> None:
     assert hash(recipe.replace(source={})) == hash(recipe)
     assert recipe.replace(train={"lr": 1}) != recipe
     assert recipe.replace(name="own/other") != recipe
+
+
+@pytest.mark.parametrize("choice", ["model.name=cnn-small", "model.group_pool=pose"])
+def test_one_copy_is_for_networks_that_average_over_copies(choice: str) -> None:
+    orbit = ["model.name=orbit-efficientnet-lite0", "train.one_copy=true"]
+    assert changed(find_recipe("digits/cnn"), orbit).train.one_copy
+    with pytest.raises(ConfigError, match="one_copy needs a network over turned copies"):
+        changed(find_recipe("digits/cnn"), [*orbit, choice])

@@ -50,7 +50,8 @@ def test_a_value_is_read_as_its_choice_wants_it(assignment: str, value: object) 
             "train.speed=3",
             "no value 'train.speed'; train has epochs, batch_size, optimizer, lr, decay, lr_decay, "
             "lr_decay_epochs, warmup, momentum, weight_decay, reg, elastic, norm_penalty, "
-            "class_weights, label_smoothing, clip_norm, ema, statistics, accumulate, scale",
+            "class_weights, label_smoothing, clip_norm, ema, statistics, keep_statistics, "
+            "one_copy, accumulate, scale",
         ),
         (
             "selection.step=3",
@@ -161,8 +162,8 @@ OTHERS = {
     "head": HEAD_OPTIONS,
     "train": "epochs=9 batch_size=9 optimizer=sgd lr=0.9 decay=exponential lr_decay=0.9 "
     "lr_decay_epochs=8 warmup=2 momentum=0.8 weight_decay=0.9 reg=0.9 elastic=0.9 norm_penalty=0.9 "
-    "class_weights=true label_smoothing=0.1 clip_norm=9 ema=0.9 statistics=9 accumulate=9 "
-    "scale=0.9",
+    "class_weights=true label_smoothing=0.1 clip_norm=9 ema=0.9 statistics=9 "
+    "keep_statistics=true one_copy=true accumulate=9 scale=0.9",
     "selection": "method=connectivity initial=catalog start=30 steps=[[9,9]] pretrain=9 "
     "candidates=9 patience=9 ridge=9 signed=true statistics=batch",
 }
@@ -189,6 +190,9 @@ def base_of(part: str, assignment: str) -> Recipe:
         return find_recipe("digits/monomials-lse")
     if assignment.startswith("ema"):
         return changed(BASE, ["train.statistics=5"])
+    if assignment.startswith("one_copy"):
+        orbit = ["model.name=orbit-efficientnet-lite0", "model.head=avg"]
+        return changed(BASE, [*orbit, "selection.method=none", "selection.steps=[]"])
     if assignment.startswith(("signed", "statistics")):
         return find_recipe("digits/monomials-connectivity")
     if part == "model":

@@ -10,9 +10,17 @@ from invint.train import Execution
 IMAGES = 1000
 
 
-def tiny(name: str = "digits/cnn", *, seed: int = 0, scale: float = 0.1, size: int = 50) -> Cell:
+def tiny(
+    name: str = "digits/cnn",
+    *,
+    seed: int = 0,
+    scale: float = 0.1,
+    size: int = 50,
+    epochs: int = 4,
+) -> Cell:
     """Return a run of a few steps on few digits."""
-    choices = [f"data.size={size}", "data.test_turns=1", "train.epochs=4", f"train.scale={scale}"]
+    choices = [f"data.size={size}", "data.test_turns=1"]
+    choices += [f"train.epochs={epochs}", f"train.scale={scale}"]
     return Cell(changed(find_recipe(name), choices), seed, IMAGES)
 
 

@@ -5,9 +5,12 @@ import torch
 from torch import Tensor, nn
 
 from invint.errors import ConfigError
-from invint.train.loop import TERMS, Batch, Meter, Objective, fit, make_optimizer
+from invint.groups import Cyclic
+from invint.nn import OrbitFeatures
+from invint.train.loop import TERMS, Batch, Meter, Objective, fit, make_optimizer, set_modes
 
 COUNT = 12
+C4 = Cyclic(4)
 
 
 def perceptron() -> nn.Module:
@@ -173,3 +176,15 @@ def test_decoupled_decay_shrinks_weights_and_adam_does_not() -> None:
         network.weight.grad = torch.zeros(1, 2)
         optimizer.step()
         torch.testing.assert_close(network.weight.detach(), expected * before)
+
+
+def test_statistics_may_stay_as_a_network_brings_them() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), OrbitFeatures(nn.ReLU(), C4))
+    set_modes(network, keep_statistics=False, one_copy=False)
+    assert all(each.training for each in network.modules())
+    set_modes(network, keep_statistics=True, one_copy=True)
+    network(torch.randn(4, 1, 6, 6))
+    assert not network.state_dict()["1.running_mean"].any()
+    assert network[1].weight.requires_grad
+    assert network[2].training
+    assert network[2].one_copy

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.stopped_runs import TINY, Noting, Stop
+from torch import nn
 
 from invint.data.registry import load_dataset
 from invint.errors import ConfigError, DataError, Interrupted, RunError
@@ -20,7 +22,7 @@ from invint.export import load_model
 from invint.models import MODELS, Network
 from invint.recipes import changed, find_recipe
 from invint.train import Execution, train_run
-from invint.train.setup import class_weights
+from invint.train.setup import RunData, class_weights
 
 if TYPE_CHECKING:
     from support.stopped_runs import TinyRun
@@ -493,3 +495,41 @@ def test_a_run_begins_with_pretrained_weights_and_leaves_pixels_to_the_network(
     fresh = tiny("digits/cnn", *choices)
     fresh.train()
     assert (load_file(fresh.folder() / "model.safetensors")["features.0.weight"] != 7).all()
+
+
+@pytest.mark.usefixtures("frequent_checkpoints")
+def test_a_run_may_begin_with_weights_and_images_that_are_there(tmp_path: Path) -> None:
+    choices = [*TINY.split(), "model.group=none", "train.keep_statistics=true"]
+    recipe = changed(find_recipe("digits/cnn"), choices)
+    data = RunData.of(recipe, 0, None)
+    few = replace(data, dataset=replace(data.dataset, test=data.dataset.test[torch.arange(9)]))
+
+    def ones(network: nn.Module) -> None:
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.fill_(0.1)
+
+    def outcome(place: str, lr: float, after: Callable[[int], None] | None = None) -> Outcome:
+        moved, noting = recipe.replace(train={"lr": lr}), Noting(after)
+        store = train_run(
+            moved,
+            runs=tmp_path / place,
+            callback=noting,
+            data=few,
+            begin=ones,
+            execution=Execution(device="cpu", threads=1, compile=False),
+        )
+        return load_file(store.model)
+
+    assert all((each == 0.1).all() for each in outcome("still", 0.0).values() if each.ndim == 4)
+    whole = outcome("whole", 0.01)
+
+    def stop(step: int) -> None:
+        if step == 7:
+            raise Stop
+
+    with pytest.raises(Stop):
+        outcome("stopped", 0.01, stop)
+    again = outcome("stopped", 0.01)
+    assert all(torch.equal(again[name], value) for name, value in whole.items())
+    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["test_images"] == 9

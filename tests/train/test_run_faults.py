@@ -119,7 +119,7 @@ def test_memory_that_runs_out_is_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_second_process_says_so_and_leaves(tmp_path: Path) -> None:
+def test_a_second_process_leaves_and_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     arguments = ("train", *TINY, "--runs", str(tmp_path))
     first = start(*arguments, pause=0.5)
     folder = wait_for(tmp_path, first)
@@ -127,17 +127,8 @@ def test_a_second_process_says_so_and_leaves(tmp_path: Path) -> None:
         2,
         [f"invint: {folder}: another process is working on this run; wait for it or stop it"],
     )
-    first.kill()
-    first.communicate()
-    assert finish(start(*arguments)) == (0, [])
-
-
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
-    arguments = ("train", *TINY, "--runs", str(tmp_path))
-    process = start(*arguments, pause=0.2)
-    folder = wait_for(tmp_path, process)
-    process.send_signal(signal.SIGINT)
-    status, lines = finish(process)
+    first.send_signal(signal.SIGINT)
+    status, lines = finish(first)
     assert status == 130
     assert len(lines) == 1
     assert lines[0].startswith("invint: stopped at step ")

@@ -26,13 +26,13 @@ NETWORKS = (  # what exports of our networks and heads compute with
     "clamp_.default clamp_min.default contiguous.default conv2d.default detach.default "
     "div.Tensor dropout.default einsum.default exp.default exp_.default expand.default "
     "expm1.default feature_dropout.default flip.default ge.Scalar grid_sampler.default "
-    "gt.Scalar index.Tensor le.Scalar linear.default log1p.default log_.default lt.Scalar "
+    "index.Tensor le.Scalar linear.default log1p.default log_.default lt.Scalar "
     "matmul.default max_pool2d.default mean.dim mul.Tensor neg.default new_empty.default "
-    "new_zeros.default numpy_T.default ones_like.default permute.default pow.Tensor_Tensor "
+    "new_zeros.default numpy_T.default permute.default pow.Tensor_Tensor "
     "reciprocal.default relu.default reshape.default rot90.default scatter_add.default "
     "select.int slice.Tensor softmax.int split.Tensor sqrt.default square.default "
     "stack.default sub.Tensor sum.dim_IntList sym_size.int to.dtype unbind.int "
-    "unsqueeze.default where.self"
+    "unsqueeze.default"
 )
 LAYERS = (  # and those of your own, from layers of torch.nn
     "adaptive_avg_pool2d.default elu.default flatten.using_ints gelu.default group_norm.default "

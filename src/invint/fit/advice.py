@@ -13,7 +13,7 @@ from torch import Tensor
 from invint.data.dataset import Split
 from invint.errors import RunError
 from invint.fit.answers import Answer
-from invint.fit.candidates import BACKBONE, CANDIDATES, STEERABLE
+from invint.fit.candidates import BACKBONE, CANDIDATES
 from invint.fit.schedule import Skipped
 from invint.study.records import confusion_matrix, read_predictions
 from invint.study.statistics import (
@@ -206,9 +206,8 @@ def table_lines(search: "Search", best: Answer) -> list[str]:
     for name, judgement in search.held.items():
         if all(each.candidate.name != name for each in search.answers):
             lines.append(f"{name:<{width}}  {percent(judgement.error):>15}  not trained on all")
-    shown = [each.candidate for each in search.answers]
-    shown += [STEERABLE] if STEERABLE.name in search.held and STEERABLE not in shown else []
-    return [*lines, *(f"{each.name}: {each.title}" for each in shown)]
+    shown = dict.fromkeys([*(each.candidate.name for each in search.answers), *search.held])
+    return [*lines, *(f"{name}: {CANDIDATES[name].title}" for name in shown)]
 
 
 def network_lines(search: "Search") -> list[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from invint.audit import audit_model
-from invint.data.batches import scaled, test_batches
+from invint.data.batches import scaled
 from invint.data.dataset import Dataset, Split
 from invint.errors import RunError
 from invint.export import load_model
@@ -82,7 +82,9 @@ def chosen(answers: Sequence[Answer]) -> Answer | None:
     """Choose among the invariant answers by the training part alone.
 
     The cheapest whose errors are within one standard error of the fewest: what the data cannot tell
-    apart is not worth its price. Answers come cheapest first.
+    apart is not worth its price. Answers come cheapest first, those of one group ask for as many
+    copies of an image: of these it is the best. Two are compared on the images that both were
+    judged by, since those held out from a long training may be harder than others.
     """
     known = [
         (each, each.judgement)
@@ -91,12 +93,21 @@ def chosen(answers: Sequence[Answer]) -> Answer | None:
     ]
     if not known:
         return None
-    _, best = min(known, key=lambda pair: (pair[1].error, pair[1].loss))
-    for answer, judgement in known:
-        more, deviation = excess(judgement, best)
-        if more <= deviation:
-            return answer
-    return None
+    _, best = _best(known)
+    gaps = [(pair, excess(pair[1], best)) for pair in known]
+    near = [pair for pair, (more, deviation) in gaps if more <= deviation]
+    cheapest = near[0][0].candidate.group
+    return _best([pair for pair in near if pair[0].candidate.group == cheapest])[0]
+
+
+def _best(known: Sequence[tuple[Answer, Judgement]]) -> tuple[Answer, Judgement]:
+    """Return the answer with the fewest errors, or with less loss of as many."""
+    best = known[0]
+    for pair in known[1:]:
+        one, other = pair[1].of(best[1].images), best[1].of(pair[1].images)
+        if (one.error, one.loss) < (other.error, other.loss):
+            best = pair
+    return best
 
 
 class FittedRun(Run):
@@ -170,17 +181,35 @@ def _device(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
 
 
+def tested_on_held_out(data: RunData) -> RunData:
+    """Return the same with the held-out images in the place of the test images.
+
+    A run on these looks at them once, when it is over, and at no test image.
+    """
+    split, held = _held_out(data)
+    return replace(data, dataset=replace(data.dataset, test=split[held]), validation=None)
+
+
 def judged_by_holdout(store: RunStore, data: RunData) -> Judgement:
-    """Return what held-out images say of a network that was trained without them."""
-    if data.validation is None:
-        raise RunError(f"{store.path}: no image was held out")
-    split, held = data.validation
-    batches = test_batches(
-        split, batch_size=256, mean=data.mean, std=data.std, device="cpu", chosen=held
-    )
-    logits, labels = logits_of(store.network(), batches)
+    """Return what held-out images say of a network that was trained without them.
+
+    Args:
+        store: A run on these images, as `tested_on_held_out` returns them.
+        data: The images as they were before.
+    """
+    found = store.predictions
+    if found is None:
+        raise RunError(f"{store.path}: predictions.safetensors is gone; remove the folder")
+    logits, labels = found
+    _, held = _held_out(data)
     own = data.dataset.validation is not None
     return Judgement(held + (len(data.dataset.train) if own else 0), logits.double(), labels)
+
+
+def _held_out(data: RunData) -> tuple[Split, Tensor]:
+    if data.validation is None:
+        raise RunError(f"{data.dataset.name}: no image was held out")
+    return data.validation
 
 
 def read_answer(

@@ -1,8 +1,10 @@
 """What `invint fit` tries: its candidates by name, cheapest first, and each as a recipe."""
 
+import math
 from dataclasses import dataclass
 
 from invint.errors import ConfigError, require_extra
+from invint.fit.features import batch_of
 from invint.models.efficientnet import WEIGHTS, has_weights
 from invint.models.registry import MODELS, takes_pixels
 from invint.recipes import Recipe, find_recipe
@@ -17,6 +19,8 @@ SMALL_SIDES = (16, 20, 24, 28, 32, 40, 48, 56, 64)  # of pictures for networks f
 BATCH = 64
 ENOUGH, MOST = 300, 2000  # steps of a network from scratch
 EPOCHS = 40  # passes over the pictures that settle it
+PASSES = (30, 20, 12, 8, 5, 3)  # over the pictures, of the pretrained network
+TUNED_BATCH, TUNED_LR = 32, 1e-3
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,11 @@ MIRRORED = Candidate(
     "orbit-mirrored", "pretrained network over quarter turns and mirror images", "D4"
 )
 POSED = Candidate("orbit-posed", "pretrained network over quarter turns, by the upright one", "C4")
+TUNED = Candidate("orbit-tuned", "pretrained network over quarter turns, all of it trained", "C4")
 STEERABLE = Candidate("steerable", "steerable network from scratch", "C8")
 PLAIN = Candidate("plain", "ordinary network from scratch")
-CANDIDATES = {each.name: each for each in (UPRIGHT, ORBIT, POSED, MIRRORED, STEERABLE, PLAIN)}
 FROZEN = (UPRIGHT, ORBIT, POSED, MIRRORED)
+CANDIDATES = {each.name: each for each in (*FROZEN, TUNED, STEERABLE, PLAIN)}
 
 
 def candidate_of(recipe_name: str) -> Candidate:
@@ -93,6 +98,32 @@ def frozen_recipe(candidate: Candidate, data: DataChoice, backbone: str) -> Reci
         ),
         train=TrainChoice(epochs=1, batch_size=BATCH, lr=0.0),
     )
+
+
+def tuned_recipe(data: DataChoice, backbone: str, images: int, passes: int) -> Recipe:
+    """Return the recipe of a pretrained network that is trained further, all of it, gently.
+
+    It learns from one random copy of each picture what it then averages over four, at a quarter of
+    the price. Of 500 pictures of house numbers, 64 x 64 pixels, the frozen network gets 64 % wrong;
+    after 12 passes 38 % are left, with statistics of each batch 69 %. A rate of 3e-4 comes to 52 %
+    in 20 passes, and one of 4e-3 loses everything that was learnt.
+    """
+    batch, side = min(batch_size_for(images), TUNED_BATCH), data.side or SIDES[0]
+    train = TrainChoice(
+        epochs=passes,
+        batch_size=batch,
+        accumulate=min(math.ceil(batch / batch_of(side)), batch // 2),
+        optimizer="adamw",
+        lr=TUNED_LR,
+        decay="cosine",
+        warmup=passes / 10,
+        clip_norm=1.0,
+        keep_statistics=True,
+        one_copy=True,
+    )
+    about = f"{TUNED.title}: {passes} passes, a learning rate that ends at zero"
+    frozen = frozen_recipe(ORBIT, data, backbone)
+    return frozen.replace(name=TUNED.recipe_name, about=about, train=train)
 
 
 def scratch_recipe(candidate: Candidate, data: DataChoice, images: int, steps: int) -> Recipe:

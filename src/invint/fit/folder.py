@@ -27,7 +27,7 @@ from invint.report import write_report
 from invint.train import Callback
 from invint.train.device import stop_on_signal
 
-FORMAT = 3  # of plan.json
+FORMAT = 4  # of plan.json
 CIRCLE_SHARE = 0.03  # of all time, for turning the test images of one network
 ONNX = 2  # times as long as the rest, until it has been measured
 SELDOM = 20  # times what writing takes passes before it is done again, but at the end

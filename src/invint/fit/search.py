@@ -6,34 +6,39 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from invint.data.dataset import Dataset, Split, subset
 from invint.files import write_atomically
 from invint.fit.answers import (
+    MOVED,
     Answer,
     Linear,
     chosen,
+    fill,
     judged_by_holdout,
     read_answer,
+    tested_on_held_out,
     write_fitted,
 )
 from invint.fit.candidates import (
     MIRRORED,
     ORBIT,
+    PASSES,
     PLAIN,
     POSED,
     STEERABLE,
+    TUNED,
     UPRIGHT,
     Candidate,
     backbone_sides,
-    batch_size_for,
     frozen_recipe,
     scratch_recipe,
     scratch_sides,
+    tuned_recipe,
     whole_steps,
 )
 from invint.fit.features import MIRRORED as EIGHT
@@ -46,7 +51,9 @@ from invint.recipes import Recipe
 from invint.study.records import read_run
 from invint.train import Callback, Callbacks, Execution, train_run
 from invint.train.evaluate import temperature_of
+from invint.train.run import Begin
 from invint.train.setup import RunData, load_data
+from invint.train.store import RunStore
 from invint.train.timing import random_data, seconds_per_step
 
 if TYPE_CHECKING:
@@ -59,6 +66,7 @@ POSES = 10  # times as long as averages, to cross-validate what tells turned cop
 MEASURED = 0.2  # seconds of steps
 FEWEST = 30  # steps of a network from scratch that is all there can be
 WORTH = 28  # side of pictures, at least, of networks that a pretrained one is compared with
+SHARE = 0.8  # of the time left, for training all of a pretrained network, twice
 EVALUATION = 40  # steps that take as long as testing a network
 ELEMENTS = {UPRIGHT.name: TURNS[:1], ORBIT.name: TURNS, POSED.name: TURNS, MIRRORED.name: EIGHT}
 
@@ -89,7 +97,7 @@ class Search:
 
     Attributes:
         answers: What came out, cheapest first.
-        held: What held-out pictures say of networks from scratch.
+        held: What held-out pictures say of networks that were trained without them.
         looks: What some pictures say of a side.
         datasets: The pictures by side.
         computed: Sides and turns of which all features are there.
@@ -180,6 +188,7 @@ class Search:
         """Yield what may be done, cheapest first; what comes later depends on what came out."""
         if self.backbone:
             yield from self._pretrained()
+            yield from self._tuned()
         yield from self._from_scratch()
 
     def _pretrained(self) -> Iterator[Stage]:
@@ -338,6 +347,108 @@ class Search:
         self.answers = [each for each in self.answers if each not in same] + [answer]
         self.on_answer()
 
+    # All of the pretrained network
+
+    def _tuned(self) -> Iterator[Stage]:
+        """Yield a training to judge by, and that on all pictures unless it is hopeless."""
+        side = self.side_of(ORBIT)
+        each, asking = self._prices(side)  # once: whatever is chosen by it must fit it too
+        passes = self._passes(side, each, asking)
+        trial, run = (self._tuned_store(place, side, passes) for place in ("trials", "runs"))
+        yield Stage(
+            f"{TUNED.title}, {side} x {side} pixels",
+            lambda: 0.0 if trial.is_complete else 2 * (each * passes + asking),
+            partial(self._judge_tuned, side, passes),
+        )
+        if TUNED.name in self.held and not self._is_hopeless(self.held[TUNED.name]):
+            yield Stage(
+                f"{TUNED.title}, all pictures",
+                lambda: 0.0 if run.is_complete else read_run(trial.path).seconds + asking,
+                partial(self._train_tuned, side, passes),
+            )
+
+    def _passes(self, side: int, each: float, asking: float) -> int:
+        """Return how often the pictures can be seen, twice; as often as in what was begun."""
+        for passes in PASSES:
+            if self._tuned_store("trials", side, passes).path.exists():
+                return passes
+        affordable = (SHARE * self.budget.left / 2 - asking) / each
+        return next((passes for passes in PASSES if passes <= affordable), PASSES[-1])
+
+    def _prices(self, side: int) -> tuple[float, float]:
+        """Return the time of training for a pass, and that of asking what came out."""
+        images, recipe = len(self.first.train), self._tuned_recipe("runs", side, PASSES[-1])
+        steps = recipe.schedule(images).steps / PASSES[-1]
+        asked = len(self.first.test) + len(TURNS) * MOVED
+        return self._step(recipe, side) * steps, self._seconds(side, len(TURNS) * asked)
+
+    def _tuned_recipe(self, place: str, side: int, passes: int) -> Recipe:
+        data = self.config.data(side).replace(validation=HELD_OUT if place == "trials" else 0.0)
+        return tuned_recipe(data, str(self.backbone), len(self.first.train), passes)
+
+    def _tuned_store(self, place: str, side: int, passes: int) -> RunStore:
+        recipe = self._tuned_recipe(place, side, passes)
+        return RunStore.at(self.out / place, recipe, self.config.seed)
+
+    def _judge_tuned(self, side: int, passes: int) -> None:
+        """Train without some pictures, from a classifier that never saw them either."""
+        self.callback.on_note(f"{TUNED.title} ({TUNED.name}), {side} x {side} pixels")
+        self._judge(TUNED, self._tuned_recipe("trials", side, passes), partial(self._begin, side))
+
+    def _train_tuned(self, side: int, passes: int) -> None:
+        """Train on all pictures."""
+        self.callback.on_note(f"{TUNED.title} ({TUNED.name}), all pictures")
+        recipe = self._tuned_recipe("runs", side, passes)
+        begin = partial(self._begin, side, torch.arange(len(self.first.train)))
+        store = self._trained(recipe, "runs", begin=begin)
+        self.add(read_answer(read_run(store.path), self.held[TUNED.name], self.dataset(side)))
+
+    def _begin(self, side: int, rows: Tensor, network: nn.Module) -> None:
+        """Let a network begin where the frozen one would end with some of the pictures."""
+        train = self.dataset(side).train
+        judged = next(each.judgement for each in self.answers if each.candidate == ORBIT)
+        weight, bias = fit_linear(
+            self._described(ORBIT, "train", train)[rows],
+            train.labels[rows],
+            strength=(judged and judged.strength) or 1.0,
+            classes=len(self.first.class_names),
+        )
+        fill(network, Linear(weight, bias))
+
+    # Trainings
+
+    def _judge(
+        self,
+        candidate: Candidate,
+        recipe: Recipe,
+        begin: Callable[[Tensor, nn.Module], None] | None = None,
+    ) -> None:
+        """Train without some pictures, and judge by these."""
+        data = RunData.of(recipe, self.config.seed, None)
+        first = None if begin is None else partial(begin, data.train_indices)
+        store = self._trained(recipe, "trials", data=tested_on_held_out(data), begin=first)
+        self.held[candidate.name] = judged_by_holdout(store, data)
+
+    def _trained(
+        self, recipe: Recipe, place: str, *, data: RunData | None = None, begin: Begin | None = None
+    ) -> RunStore:
+        watch = Callbacks([self.callback, Watch(self.budget)])
+        return train_run(
+            recipe,
+            seed=self.config.seed,
+            runs=self.out / place,
+            execution=Execution(compile=False),
+            callback=watch,
+            data=data,
+            begin=begin,
+        )
+
+    def _step(self, recipe: Recipe, side: int) -> float:
+        """Return the time of a step of a training, by a few on noise."""
+        images, classes = recipe.train.batch_size, len(self.first.class_names)
+        data = random_data(images, side=side, channels=self.channels, classes=classes)
+        return seconds_per_step(recipe, data, Execution(compile=False), enough=MEASURED, warm_up=1)
+
     # Networks from scratch
 
     def _from_scratch(self) -> Iterator[Stage]:
@@ -389,22 +500,16 @@ class Search:
 
     def _training(self, candidate: Candidate, side: int, steps: int) -> float:
         """Return the time of a training, by a few steps of it on noise."""
-        images, classes = len(self.first.train), len(self.first.class_names)
-        batch = batch_size_for(images)
+        images = len(self.first.train)
         recipe = scratch_recipe(candidate, self.config.data(side), images, steps)
-        data = random_data(batch, side=side, channels=self.channels, classes=classes)
-        each = seconds_per_step(recipe, data, Execution(compile=False), enough=MEASURED, warm_up=1)
-        return each * (steps + EVALUATION) + self._decoding(side)
+        return self._step(recipe, side) * (steps + EVALUATION) + self._decoding(side)
 
     def _judge_scratch(self, side: int, steps: int) -> None:
         """Train without some pictures, and judge by these."""
         self.callback.on_note(f"{STEERABLE.title} ({STEERABLE.name}), {side} x {side} pixels")
         images = round((1 - HELD_OUT) * len(self.first.train))
         data = self.config.data(side).replace(validation=HELD_OUT)
-        recipe = scratch_recipe(STEERABLE, data, images, steps)
-        store = self._trained(recipe, "trials")
-        judgement = judged_by_holdout(store, RunData.of(recipe, self.config.seed, None))
-        self.held[STEERABLE.name] = judgement
+        self._judge(STEERABLE, scratch_recipe(STEERABLE, data, images, steps))
 
     def _train_scratch(self, candidate: Candidate, side: int, steps: int) -> None:
         """Train on all pictures."""
@@ -412,16 +517,6 @@ class Search:
         recipe = scratch_recipe(candidate, self.config.data(side), len(self.first.train), steps)
         run = read_run(self._trained(recipe, "runs").path)
         self.add(read_answer(run, self.held.get(candidate.name), self.dataset(side)))
-
-    def _trained(self, recipe: Recipe, place: str) -> Any:
-        watch = Callbacks([self.callback, Watch(self.budget)])
-        return train_run(
-            recipe,
-            seed=self.config.seed,
-            runs=self.out / place,
-            execution=Execution(compile=False),
-            callback=watch,
-        )
 
 
 class Bar:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -259,10 +259,8 @@ class Summary:
 
 def summarize(name: str, head: str | None = None) -> Summary:
     """Build a network and count."""
-    channels, side = IMAGES.get(name, (3, 32))
-    with torch.device("meta"):  # shapes alone: no weight is drawn, nothing is multiplied
-        model = create_model(name, head=head, in_channels=channels, image_size=side)
-    model = model.to("meta").eval()  # constants are computed on the CPU, whoever asks
+    model = _without_values(name, head)
+    maps, before = _counted_features(name)
     steerable = [m for m in model.modules() if isinstance(m, LiftConv2d | GroupConv2d)]
     plain = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
     widths = dict.fromkeys(conv.out_channels for conv in steerable or plain)
@@ -274,7 +272,7 @@ def summarize(name: str, head: str | None = None) -> Summary:
         max((conv.rings.functions for conv in steerable), default=None),
         sum(parameter.numel() for parameter in model.parameters()),
         PAPER.get((name, head)),
-        _operations(model, channels, side),
+        before + _multiplications(model.forward_head, maps)[1],
     )
 
 
@@ -287,10 +285,26 @@ def summaries() -> list[tuple[str, str | None]]:
     ]
 
 
-def _operations(model: Network, channels: int, side: int) -> int:
-    """Count the multiplications for one image."""
+def _without_values(name: str, head: str | None = None) -> Network:
+    """Build a network of shapes alone: no weight is drawn, nothing is multiplied."""
+    channels, side = IMAGES.get(name, (3, 32))
+    with torch.device("meta"):
+        model = create_model(name, head=head, in_channels=channels, image_size=side)
+    return model.to("meta").eval()  # constants are computed on the CPU, whoever asks
+
+
+@cache
+def _counted_features(name: str) -> tuple[Any, int]:
+    """Return the maps of one image, as shapes, and their multiplications: all heads take these."""
+    channels, side = IMAGES.get(name, (3, 32))
+    image = torch.empty(1, channels, side, side, device="meta")
+    return _multiplications(_without_values(name).forward_features, image)
+
+
+def _multiplications(function: Callable[[Any], Any], argument: Any) -> tuple[Any, int]:
+    """Call a function on shapes; return what it returns and count its multiplications."""
     from torch.utils.flop_counter import FlopCounterMode  # takes longer than the rest of invint
 
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.empty(1, channels, side, side, device="meta"))
-    return int(counter.get_total_flops() // 2)
+        found = function(argument)
+    return found, int(counter.get_total_flops() // 2)

@@ -33,6 +33,10 @@ class OrbitFeatures(nn.Module):
         frozen: Leave the backbone as it is: no gradients of its parameters, always in evaluation
             mode. Otherwise it follows the mode of this module.
 
+    Attributes:
+        one_copy: In training, return the map of one random copy of each image, with $g$ of 1:
+            what it learns from costs as much as the backbone alone. `False` unless it is set.
+
     Shape:
         `(b, c, h, w)` to `(b, k, g, h', w')`; features to `(b, k, g, 1, 1)`. Groups finer than
         quarter turns take square images.
@@ -50,6 +54,7 @@ class OrbitFeatures(nn.Module):
         if chunk is not None and chunk < 1:
             raise ConfigError(f"OrbitFeatures: chunk must be at least 1, got {chunk}")
         self.backbone, self.group, self.chunk, self.frozen = backbone, group, chunk, frozen
+        self.one_copy = False
         if frozen:
             backbone.requires_grad_(False).eval()
 
@@ -65,6 +70,8 @@ class OrbitFeatures(nn.Module):
         check_axes(images, "b c h w", "OrbitFeatures")
         if self._interpolates:
             images = self._inside_disc(images)
+        if self.one_copy and self.training:
+            return self._random_copy(images)
         maps: list[Tensor] = [images] * self.group.order
         for elements in self._passes(images):
             for element, found in zip(elements, self._run(images, elements), strict=True):
@@ -93,6 +100,18 @@ class OrbitFeatures(nn.Module):
                 "use a group of quarter turns, or cut squares"
             )
         return images * inscribed_disc(images)
+
+    def _random_copy(self, images: Tensor) -> Tensor:
+        """Return the map of one copy of each image, turned back."""
+        count, height, width = len(images), *images.shape[-2:]
+        if height != width:  # copies would not fit into one batch
+            raise ShapeError(f"OrbitFeatures: one_copy takes square images, got {height} x {width}")
+        elements, every = range(self.group.order), torch.arange(count, device=images.device)
+        drawn = torch.randint(self.group.order, (count,), device=images.device)
+        copies = torch.stack([move_back(images, self.group, each) for each in elements])
+        found = self._run(copies[drawn, every], [0])[0]
+        maps = torch.stack([self._turned(found, each) for each in elements])[drawn, every]
+        return rearrange(maps, "b k y x -> b k 1 y x")
 
     def _passes(self, images: Tensor) -> list[list[int]]:
         """Return which copies go through the backbone together: those of one size."""

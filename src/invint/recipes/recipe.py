@@ -309,6 +309,10 @@ class TrainChoice(Choices):
     """Share of the old in the average of weights that is evaluated, step by step; 0 for none."""
     statistics: Annotated[int, Since("0.2")] = Field(default=0, ge=0, le=1_000_000)
     """Batches that batch-norm statistics are found from anew for evaluation; 0 for running ones."""
+    keep_statistics: Annotated[bool, Since("0.2")] = False
+    """Normalise by the batch-norm statistics that the network begins with, in training too."""
+    one_copy: Annotated[bool, Since("0.2")] = False
+    """Show an orbit network one random copy of each image in training, not all of them."""
     accumulate: int = Field(default=1, ge=1, le=1_000_000)
     """Number of parts a batch is worked through in, to save memory."""
     scale: float = Field(default=1.0, ge=1e-6, le=1)
@@ -470,6 +474,13 @@ class Recipe(Choices):
     def _check_parts_together(self) -> "Recipe":
         self.selection.check_run(self.model, self.train.epochs)
         self.head.check_head(self.model.head)
+        if self.train.one_copy and (
+            not self.model.name.startswith("orbit-") or self.model.group_pool == "pose"
+        ):
+            raise ConfigError(
+                "train.one_copy needs a network over turned copies, such as "
+                "orbit-efficientnet-lite0, and a group_pool other than 'pose', which compares them"
+            )
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from invint.data.official import small_digits
 from invint.errors import ConfigError
 from invint.export import LoadedModel, ModelCard, load_model, load_network
 from invint.export.files import example_images, exportable
@@ -113,13 +114,11 @@ def _folded(path: Path, loaded: LoadedModel) -> Callable[[Tensor], Tensor]:
 @cache
 def sample_images() -> dict[str, bytes]:
     """Return one digit of each kind as a PNG file, by the name of the sample."""
-    from sklearn.datasets import load_digits  # takes a second to import
-
-    digits = load_digits()
+    digits, labels = small_digits()
     inner = SAMPLE_SIDE - 2 * SAMPLE_MARGIN
     samples = {}
     for label in range(10):
-        images = digits.images[digits.target == label]
+        images = digits[labels == label].numpy()
         distances = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2))
         typical = images[distances.argmin()]  # nearest to the mean of its kind
         small = Image.fromarray((typical * 255 / 16).round().astype(np.uint8))

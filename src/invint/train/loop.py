@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from invint.errors import ConfigError
-from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d
+from invint.nn import GroupBatchNorm, GroupConv2d, LiftConv2d, OrbitFeatures
 
 TERMS = ("loss", "cross_entropy", "elastic", "norm_penalty", "error")
 NORMS = (GroupBatchNorm, nn.BatchNorm1d, nn.BatchNorm2d)
@@ -219,6 +219,22 @@ def channels_last(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
+
+
+def set_modes(network: nn.Module, *, keep_statistics: bool, one_copy: bool) -> None:
+    """Say how a network is to behave in training; in evaluation it is the same.
+
+    Args:
+        network: In training mode.
+        keep_statistics: Normalise by running statistics, and leave them as they are.
+        one_copy: Show orbits one random copy of each image; in evaluation one after another, so
+            that it takes no more memory.
+    """
+    for module in network.modules():
+        if isinstance(module, NORMS) and keep_statistics:
+            module.eval()
+        if isinstance(module, OrbitFeatures) and one_copy:
+            module.one_copy, module.chunk = True, 1
 
 
 def fit(

@@ -34,7 +34,7 @@ from invint.train.device import (
     synchronize,
 )
 from invint.train.evaluate import logits_of, scores_of
-from invint.train.loop import Batch, Meter, Objective, channels_last, fit, make_optimizer
+from invint.train.loop import Batch, Meter, Objective, channels_last, fit, make_optimizer, set_modes
 from invint.train.selector import Selection, Selector
 from invint.train.setup import RunData, derive_seed, make_card
 from invint.train.store import (
@@ -50,6 +50,7 @@ from invint.version import __version__
 EVALUATION_BATCH = 256
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SECONDS_WITHOUT_CHECKPOINT = 60.0  # within a long epoch
+Begin = Callable[[nn.Module], None]
 REPRODUCIBLE = ("invint", "torch", "machine", "processes")  # another one may move the last bits
 
 
@@ -61,6 +62,8 @@ def train_run(
     data_dir: Path | None = None,
     execution: Execution | None = None,
     callback: Callback | None = None,
+    data: RunData | None = None,
+    begin: Begin | None = None,
 ) -> RunStore:
     """Train a recipe, or what is left of it, and return the store of the run.
 
@@ -74,6 +77,8 @@ def train_run(
         data_dir: Where data sets are; by default `INVINT_DATA` or the user's cache.
         execution: Device, precision, threads.
         callback: Receives progress.
+        data: What the recipe learns from, where it is there already; the same each time.
+        begin: Gives the network other weights to begin with; the same each time.
     """
     store, callback = RunStore.at(runs, recipe, seed), callback or Callback()
     result = store.result
@@ -96,8 +101,8 @@ def train_run(
         processes = stack.enter_context(process_group(execution.torch_device))
         if processes.is_main:
             stack.enter_context(store.locked())
-        data = RunData.of(recipe, seed, data_dir, progress=callback.on_decode)
-        Run(recipe, seed, store, data, execution, processes).complete(callback)
+        data = data or RunData.of(recipe, seed, data_dir, progress=callback.on_decode)
+        Run(recipe, seed, store, data, execution, processes, begin).complete(callback)
     return store
 
 
@@ -121,6 +126,7 @@ class Run:
         data: What it learns from.
         execution: Device, precision, threads.
         processes: Those that share the work.
+        begin: Gives the network other weights to begin with.
     """
 
     def __init__(
@@ -131,9 +137,10 @@ class Run:
         data: RunData,
         execution: Execution,
         processes: ProcessGroup,
+        begin: Begin | None = None,
     ) -> None:
         self.recipe, self.seed, self.store, self.data = recipe, seed, store, data
-        self.execution, self.processes = execution, processes
+        self.execution, self.processes, self.begin = execution, processes, begin
         self.device = execution.torch_device
         self.step, self.selected = 0, 0
         self.best: dict[str, float] | None = None
@@ -170,6 +177,9 @@ class Run:
         self.card = make_card(self.recipe, self.data, monomials=monomials, head=head)
         network = self.card.build(pretrained=self.recipe.model.pretrained)
         train = self.recipe.train
+        if self.begin is not None:
+            self.begin(network)
+        set_modes(network, keep_statistics=train.keep_statistics, one_copy=train.one_copy)
         if self.execution.synchronized:
             synchronize(network)
         self.network = network.to(self.device)

@@ -176,8 +176,8 @@ def test_large_jpegs_are_decoded_smaller_and_look_the_same() -> None:
     assert (fast.int() - whole.int()).abs().max() < 6
 
 
-def test_extreme_shapes_keep_one_pixel() -> None:
-    assert read_picture(encoded(Image.new("L", (500, 1), 255), "PNG"), side=16).sum() == 16 * 255
+def test_extreme_shapes_keep_two_pixels() -> None:
+    assert read_picture(encoded(Image.new("L", (500, 1), 255), "PNG"), side=16).sum() == 32 * 255
 
 
 def test_a_file_is_read_like_its_bytes(tmp_path: Path) -> None:
@@ -230,3 +230,21 @@ def test_a_side_that_cannot_be_is_named(side: int) -> None:
 def test_wrong_requests_are_named() -> None:
     with pytest.raises(ConfigError, match="pictures: expected 1 or 3 channels, got 4"):
         read_picture(b"", channels=4)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (90, 61), (7, 300), (48, 33)])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_turned_picture_becomes_the_picture_turned(
+    size: tuple[int, int], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enlarged or shrunk, in one piece or in strips of a few rows."""
+    shape = size if mode == "L" else (*size, 3)
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    for side in (160, 48):
+        found = read_picture(encoded(Image.fromarray(array), "PNG"), side=side)
+        for turns in (1, 2, 3):
+            turned = Image.fromarray(np.rot90(array, turns).copy())
+            again = read_picture(encoded(turned, "PNG"), side=side)
+            assert torch.equal(again, torch.rot90(found, turns, (1, 2)))
+    monkeypatch.setattr("invint.data.pictures.STRIP", 100)
+    assert torch.equal(read_picture(encoded(Image.fromarray(array), "PNG"), side=48), found)

@@ -47,7 +47,7 @@ from invint.data.splits import UNKNOWN, FileInfo, SplitPlan
 from invint.errors import DataError
 from invint.files import flush_folder, locked, write_atomically
 
-FORMAT = 3  # of the manifest; another number, another cache
+FORMAT = 4  # of the manifest; another number, another cache
 USUAL_SIDES = (16, 24, 32, 48, 64, 96)  # for folders in which no size prevails
 SAMPLE = 256  # headers read to guess the shape before everything is decoded
 CHUNK = 32  # most pictures one thread decodes at a time

@@ -80,6 +80,8 @@ READERS: dict[str, Any] = {  # Pillow's, called by name so that no other is trie
     "WebP": WebPImagePlugin.WebPImageFile,
 }
 MAX_SIDE = 2**13  # of the square a picture is fitted into
+HALF = 0.499  # rounds halves down whatever the last bit: they are frequent at whole ratios
+STRIP = 2**20  # pixels of a large picture that are resized together
 LARGE = 2**23  # pixels; pictures above it are decoded one at a time, so that memory stays bounded
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -110,6 +112,7 @@ def read_picture(
         source: A file, or its content.
         side: Fit the picture into a square of this even side: the longer side is made this long,
             the rest is black, the picture in the middle. One pixel less is padded, not enlarged.
+            But for that, a turned picture becomes what the picture becomes, turned.
         channels: 1 for grey, 3 for colour; as the picture is if not given.
         sixteen_bit: Whether values go to 65,535 or to 255; as in the picture if not given.
     """
@@ -284,17 +287,33 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _fitted(image: Image.Image, side: int) -> Image.Image:
+    """Resize so that the longer side fits, and the margins of the shorter are equal."""
     longer = max(image.size)
-    if longer in (side, side - 1):
+    width, height = (max(2, 2 * round(length * side / longer / 2)) for length in image.size)
+    if longer == side - 1 or image.size == (width, height):
         return image
     if image.mode in DEEP:
-        image = (
-            image.convert("F")
-            if image.mode == "I"
-            else Image.fromarray(np.asarray(image).astype(np.float32))
-        )
-    width, height = (max(1, round(length * side / longer)) for length in image.size)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
+        deep = Image.fromarray(np.asarray(image).astype(np.float32))
+        return deep.resize((width, height), Image.Resampling.BILINEAR)
+    bands = [_resized(image.getchannel(name), width, height) for name in image.getbands()]
+    return Image.merge(image.mode, bands)
+
+
+def _resized(band: Image.Image, width: int, height: int) -> Image.Image:
+    """Resize a channel in floating point, where a turned picture becomes the picture turned.
+
+    Of whole numbers Pillow rounds what it makes of the rows before it goes on to the columns.
+    """
+    step = max(1, STRIP // band.width)  # rows that are floating point together
+    tops = range(0, band.height, step)
+    strips = (band.crop((0, top, band.width, min(top + step, band.height))) for top in tops)
+    narrow = [
+        np.asarray(each.convert("F").resize((width, each.height), Image.Resampling.BILINEAR))
+        for each in strips
+    ]
+    whole = Image.fromarray(np.concatenate(narrow))
+    found = np.asarray(whole.resize((width, height), Image.Resampling.BILINEAR))
+    return Image.fromarray(np.floor(found + HALF).astype(np.uint8))
 
 
 def _values(image: Image.Image, sixteen_bit: bool | None) -> Pixels:

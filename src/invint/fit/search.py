@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ POSES = 10  # times as long as averages, to cross-validate what tells turned cop
 MEASURED = 0.2  # seconds of steps
 FEWEST = 30  # steps of a network from scratch that is all there can be
 WORTH = 28  # side of pictures, at least, of networks that a pretrained one is compared with
+SETTLED = 8  # passes over the pictures that train a pretrained network well enough
 SHARE = 0.8  # of the time left, for training all of a pretrained network, twice
 EVALUATION = 40  # steps that take as long as testing a network
 ELEMENTS = {UPRIGHT.name: TURNS[:1], ORBIT.name: TURNS, POSED.name: TURNS, MIRRORED.name: EIGHT}
@@ -260,7 +262,7 @@ class Search:
     def _seconds_to_look(self, side: int) -> float:
         return self._seconds(side, len(self.rows(LOOKED)))
 
-    def _seconds(self, side: int, copies: int) -> float:
+    def _seconds(self, side: int, copies: float) -> float:
         return self.features.seconds(self.channels, side) * copies + self._decoding(side)
 
     def _decoding(self, side: int) -> float:
@@ -351,13 +353,11 @@ class Search:
 
     def _tuned(self) -> Iterator[Stage]:
         """Yield a training to judge by, and that on all pictures unless it is hopeless."""
-        side = self.side_of(ORBIT)
-        each, asking = self._prices(side)  # once: whatever is chosen by it must fit it too
-        passes = self._passes(side, each, asking)
+        side, passes, seconds, asking = self._affordable_tuning()
         trial, run = (self._tuned_store(place, side, passes) for place in ("trials", "runs"))
         yield Stage(
             f"{TUNED.title}, {side} x {side} pixels",
-            lambda: 0.0 if trial.is_complete else 2 * (each * passes + asking),
+            lambda: 0.0 if trial.is_complete else 2 * (seconds * passes + asking),
             partial(self._judge_tuned, side, passes),
         )
         if TUNED.name in self.held and not self._is_hopeless(self.held[TUNED.name]):
@@ -367,20 +367,34 @@ class Search:
                 partial(self._train_tuned, side, passes),
             )
 
-    def _passes(self, side: int, each: float, asking: float) -> int:
-        """Return how often the pictures can be seen, twice; as often as in what was begun."""
-        for passes in PASSES:
-            if self._tuned_store("trials", side, passes).path.exists():
-                return passes
-        affordable = (SHARE * self.budget.left / 2 - asking) / each
-        return next((passes for passes in PASSES if passes <= affordable), PASSES[-1])
+    def _affordable_tuning(self) -> tuple[int, int, float, float]:
+        """Return a side, how often pictures can be seen there, twice, and what `_prices` are.
+
+        It is the side of the frozen network where there is time to see them often enough, otherwise
+        a smaller one: what is trained makes more of few pixels than what is not.
+        """
+        most = self.side_of(ORBIT)
+        smaller = [] if self.config.side else reversed(backbone_sides(self.native))
+        sides = [most, *(side for side in smaller if side < most)]
+        for side, passes in product(sides, PASSES):
+            if self._tuned_store("trials", side, passes).path.exists():  # as it was begun
+                return side, passes, *self._prices(side)
+        for side in sides:
+            seconds, asking = self._prices(side)  # once: whatever is chosen by it must fit it too
+            affordable = (SHARE * self.budget.left / 2 - asking) / seconds
+            passes = next((each for each in PASSES if each <= affordable), PASSES[-1])
+            if passes >= SETTLED and passes <= affordable:
+                break
+        return side, passes, seconds, asking
 
     def _prices(self, side: int) -> tuple[float, float]:
         """Return the time of training for a pass, and that of asking what came out."""
         images, recipe = len(self.first.train), self._tuned_recipe("runs", side, PASSES[-1])
         steps = recipe.schedule(images).steps / PASSES[-1]
         asked = len(self.first.test) + len(TURNS) * MOVED
-        return self._step(recipe, side) * steps, self._seconds(side, len(TURNS) * asked)
+        missing = {(side, each) for each in ELEMENTS[ORBIT.name]} - self.computed
+        begun = images * len(missing) / 2  # features of the frozen network, for both trainings
+        return self._step(recipe, side) * steps, self._seconds(side, len(TURNS) * asked + begun)
 
     def _tuned_recipe(self, place: str, side: int, passes: int) -> Recipe:
         data = self.config.data(side).replace(validation=HELD_OUT if place == "trials" else 0.0)

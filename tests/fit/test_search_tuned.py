@@ -152,7 +152,7 @@ def test_it_is_an_answer_like_the_others_and_is_read_back(
     with pytest.raises(Interrupted):
         tuned(stopped)
     again = search(pictures, out)
-    assert again._passes(SIDE, 1e9, 0.0) == 3  # as it was begun
+    assert again._affordable_tuning()[:2] == (SIDE, 3)  # as it was begun
     assert tuned(again) == []
     assert isinstance(again.callback, Noting)
     assert again.callback.began == [2, 0]  # the trial goes on, then all pictures
@@ -199,7 +199,7 @@ def test_without_the_time_it_is_named(
     found = search(pictures, out)
     monkeypatch.setattr(Search, "_prices", lambda *_: (20.0, 50.0))
     found.budget = Budget(400.0, clock=lambda: 0.0)  # 360 are left, 288 for two
-    assert found._passes(SIDE, 20.0, 50.0) == 3
+    assert found._affordable_tuning() == (SIDE, 3, 20.0, 50.0)
     found.budget = Budget(100.0, clock=lambda: 0.0)
     (skipped,) = run_stages(found._tuned(), found.budget)
     assert skipped.name == f"{TUNED.title}, 32 x 32 pixels"

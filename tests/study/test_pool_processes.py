@@ -83,7 +83,7 @@ from invint.study.pool import completed, executor_for
 
 if __name__ == "__main__":
     workspace = workspace_in(Path(sys.argv[1]))
-    cells = [tiny(seed=seed, scale=1.0, epochs=1000) for seed in (0, 1)]
+    cells = [tiny(seed=seed, scale=1.0, epochs=100) for seed in (0, 1)]
     with executor_for(workspace, jobs=2) as executor:
         for outcome in completed(executor, cells, workspace, at_once=2):
             print(outcome, flush=True)
@@ -103,9 +103,11 @@ def test_processes_that_are_stopped_save_their_runs(tmp_path: Path, number: sign
         start_new_session=True,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background ignores Ctrl-C, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     workspace = workspace_in(tmp_path)
-    cells = [tiny(seed=seed, scale=1.0, epochs=1000) for seed in (0, 1)]
+    cells = [tiny(seed=seed, scale=1.0, epochs=100) for seed in (0, 1)]
     while not all(map(workspace.steps_done, cells)):
         assert parent.poll() is None
         time.sleep(0.02)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from invint.train.device import without_place
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -38,7 +40,8 @@ def show_table(
 
 def this_command() -> str:
     """Return the command that runs now, as a record names it."""
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    arguments = map(without_place, sys.argv[1:])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
 
 
 def write_record(name: str, command: str, rows: Sequence[dict[str, Any]], **more: Any) -> Path:

@@ -226,6 +226,18 @@ def test_the_command_can_be_typed_again(program: str, monkeypatch: pytest.Monkey
     assert command == "invint study digits --title 'Two words'"
 
 
+def test_the_command_does_not_say_where_folders_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are for others to read."""
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path.parent / "records.json"
+    given = ["study", "--runs", str(tmp_path / "runs"), f"--records={elsewhere}", "--set=a=b"]
+    monkeypatch.setattr(sys, "argv", ["invint", *given, "folder:photos"])
+    command = Execution().decided().environment()["command"]
+    assert command == "invint study --runs runs --records=records.json --set=a=b folder:photos"
+
+
 def test_the_compiler_sees_more_kinds_of_networks_than_by_default_while_a_run_lasts() -> None:
     before = dynamo.recompile_limit
     with Execution(device="cpu", compile=False).decided().applied():

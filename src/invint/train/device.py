@@ -217,7 +217,17 @@ def _command() -> str:
     """Return the command line as it can be typed again; `python -m invint` is `invint`."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
-    return shlex.join([name, *sys.argv[1:]])
+    return shlex.join([name, *map(without_place, sys.argv[1:])])
+
+
+def without_place(argument: str) -> str:
+    """Return an argument of a command for others to read: of a folder elsewhere, its name alone."""
+    option, equals, value = argument.rpartition("=")
+    path = Path(value)
+    if not path.is_absolute():
+        return argument
+    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name
+    return f"{option}{equals}{here}"
 
 
 def _commit() -> str | None:

@@ -61,7 +61,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "invint needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "invint: setting up .venv (once; about two minutes)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@rm -f .venv/.installed-*
 	@touch $@
 

@@ -112,7 +112,8 @@ def read_picture(
         source: A file, or its content.
         side: Fit the picture into a square of this even side: the longer side is made this long,
             the rest is black, the picture in the middle. One pixel less is padded, not enlarged.
-            But for that, a turned picture becomes what the picture becomes, turned.
+            But for that, a turned picture becomes what the picture becomes, turned; of sixteen
+            bits the last may differ.
         channels: 1 for grey, 3 for colour; as the picture is if not given.
         sixteen_bit: Whether values go to 65,535 or to 255; as in the picture if not given.
     """
@@ -321,7 +322,7 @@ def _values(image: Image.Image, sixteen_bit: bool | None) -> Pixels:
     if image.mode in DEEP or image.mode == "F":
         if values.min() < 0 or values.max() > 65535:
             raise DataError("has values outside 0 to 65,535; save it with 8 or 16 bits")
-        deep: NDArray[np.uint16] = np.rint(values).astype(np.uint16)
+        deep: NDArray[np.uint16] = np.floor(values + HALF).astype(np.uint16)
         return deep if sixteen_bit is not False else ((deep + 128.0) // 257).astype(np.uint8)
     shallow: NDArray[np.uint8] = values.astype(np.uint8, copy=False)
     if not sixteen_bit:

@@ -145,7 +145,7 @@ def test_classes_that_differ_by_orientation_are_named(tmp_path: Path) -> None:
     [
         (-0.1, 0.001, "use orbit: invariance to turns helps on these pictures, even as they are"),
         (0.1, 0.001, "if your pictures always come upright, upright makes fewer errors"),
-        (0.1, 0.5, "use orbit: as good as upright on pictures as they are"),
+        (0.1, 0.5, "use orbit: on pictures as they are no difference to upright is shown"),
     ],
 )
 def test_what_to_do_is_said_first(tmp_path: Path, gap: float, p_value: float, words: str) -> None:
@@ -179,7 +179,7 @@ def test_one_table_names_everything_as_the_rest_does(tmp_path: Path) -> None:
     line = turned_line(orbit, upright)
     assert "upright gives another answer for 50.0 % of the pictures and is wrong on 55.0 %" in line
     saved = saved_line(found, orbit)  # type: ignore[arg-type]
-    assert saved.startswith("Orbit at 64 x 64 pixels: the cheapest of the invariant networks")
+    assert saved.startswith("Orbit at 64 x 64 pixels: the best of the cheapest invariant networks")
     assert f"invint export {upright.run.folder} --out upright.onnx" in saved
 
 

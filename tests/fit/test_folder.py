@@ -135,7 +135,10 @@ def test_with_a_backbone_its_features_are_used(
     monkeypatch.setattr("invint.fit.search.Search._tuned", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.search.Search._from_scratch", lambda _: iter(()))
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
-    monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)  # tested above
+    reports: list[Path] = []
+    monkeypatch.setattr(
+        "invint.fit.folder.write_report", lambda _, path, **__: reports.append(path)
+    )
     root, notes = tmp_path / "digits", Notes()
     for digit in (0, 1, 4):
         write(root / "train" / str(digit), digit_pictures(digit, count=12))
@@ -143,6 +146,7 @@ def test_with_a_backbone_its_features_are_used(
     config = quick(root, side=None, backbone=None)
     result = fit_folder(config, tmp_path / "out", callback=notes)
     names = [each.candidate.name for each in result.answers]
+    assert len(reports) == 2  # of the first answer and of all: they take a while
     assert names == ["orbit", "upright", "orbit-posed", "orbit-mirrored"]
     orbit, upright, posed, mirrored = result.answers
     assert result.best in (orbit, posed, mirrored)

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,24 @@ def test_without_the_time_it_is_named(
     assert skipped.name == f"{TUNED.title}, 32 x 32 pixels"
     assert skipped.seconds == 2 * (2 * 20 + 50)
     assert not (out / "trials").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "side"),
+    [
+        ({96: 5.0, 64: 2.0}, 96),  # often enough at the size of the frozen network
+        ({96: 90.0, 64: 2.0}, 64),  # seldom there
+        ({96: 900.0, 64: 500.0}, 64),  # nowhere: the smallest is named
+    ],
+)
+def test_the_size_is_one_that_can_be_seen_often_enough(
+    pictures: Path, out: Path, monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], side: int
+) -> None:
+    monkeypatch.setattr("invint.fit.search.PASSES", (8, 3))
+    monkeypatch.setattr(Search, "side_of", lambda *_: 96)
+    monkeypatch.setattr(Search, "_prices", lambda _, side: (seconds[side], 0.0))
+    found = search(pictures, out)
+    found.config = replace(found.config, side=None)
+    assert found._affordable_tuning()[0] == side
+    found.config = replace(found.config, side=96)  # asked for: no other
+    assert found._affordable_tuning()[0] == 96

@@ -278,8 +278,8 @@ def short_advice(
     if found.verdict == BETTER:
         return f"use {name}: invariance to turns helps on these pictures, even as they are."
     return (
-        f"use {name}: as good as {other} on pictures as they are, and its answers do not change "
-        "when they are turned by 90°."
+        f"use {name}: on pictures as they are no difference to {other} is shown, and its answers "
+        "do not change when they are turned by 90°."
     )
 
 
@@ -308,8 +308,8 @@ def saved_line(search: "Search", best: Answer) -> str:
     judged = best.judgement
     error = "" if judged is None else f" ({percent(judged.error)} errors by cross-validation)"
     text = (
-        f"{_capital(best.candidate.name)} at {best.side} x {best.side} pixels: the cheapest of the "
-        f"invariant networks whose errors are not more than one standard error above the "
+        f"{_capital(best.candidate.name)} at {best.side} x {best.side} pixels: the best of the "
+        f"cheapest invariant networks whose errors are not more than one standard error above the "
         f"fewest{error}. Test pictures had no say in it."
     )
     ordinary = ordinary_of(search.answers)

@@ -237,7 +237,7 @@ def test_wrong_requests_are_named() -> None:
 def test_a_turned_picture_becomes_the_picture_turned(
     size: tuple[int, int], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enlarged or shrunk, in one piece or in strips of a few rows; the last of 16 bits may differ."""
+    """Enlarged or shrunk, at once or in strips; the last of 16 bits may differ."""
     shape = (*size, 3) if mode == "RGB" else size
     kind = np.uint16 if mode == "I;16" else np.uint8
     array = np.random.default_rng(0).integers(0, np.iinfo(kind).max, shape, dtype=kind)

@@ -194,7 +194,7 @@ class Writer:
             self.began, began = True, self.budget.clock()
             self.write([], last=False)
             took = self.budget.clock() - began
-            self.budget.writing_took(GROWTH * took + ONNX * took)
+            self.budget.writing_took((GROWTH + ONNX) * took)
 
     def write(self, skipped: list[Skipped], *, last: bool) -> FitResult:
         """Write everything; the ONNX file at the end alone."""

@@ -4,7 +4,7 @@ cuDNN chooses the algorithm of a convolution by heuristics (`--tried 0`), or tri
 they propose and keeps the fastest, which costs time in the first step.
 
 usage: python benchmarks/profile_step.py [--network sfcnn] [--head max] [--batch 64] [--tried 10]
-                                         [--compile] [--plain]
+                                         [--compile] [--plain] [--strict]
 """
 
 import argparse
@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=18, help="kernels listed (18)")
     parser.add_argument("--compile", action="store_true", help="compile the network")
     parser.add_argument("--plain", action="store_true", help="the plain network of the same shapes")
+    parser.add_argument("--strict", action="store_true", help="algorithms that repeat their bits")
     options = parser.parse_args()
+    torch.use_deterministic_algorithms(options.strict)
     torch.backends.cudnn.benchmark = options.tried > 0
     torch.backends.cudnn.benchmark_limit = options.tried
     model = plain(options.network) if options.plain else compared(options.network, options.head)

@@ -444,7 +444,7 @@ def main() -> None:
     tables |= learning_curves()
     tables |= {
         name: first_step.table(rows_of(name))
-        for name in ("first-step-cpu", "first-step-cuda")
+        for name in ("first-step-cpu", "first-step-cuda", "first-step-cuda-before")
         if (ROOT / f"results/{name}.json").exists()
     }
     tables |= for_pictures()

@@ -16,7 +16,7 @@ from invint.errors import ConfigError
 from invint.nn import HEADS
 from invint.ops.grids import rotate
 from invint.train import Execution
-from invint.train.device import CACHES, FIXED, cache_folder
+from invint.train.device import CACHES, FIXED, cache_folder, try_algorithms
 from invint.train.loop import Meter, Objective, make_optimizer
 
 
@@ -193,6 +193,17 @@ def test_everything_global_is_put_back() -> None:
         assert torch.are_deterministic_algorithms_enabled()
         torch.manual_seed(9)
     assert state() == before
+
+
+def test_long_runs_try_more_algorithms_and_what_follows_does_not() -> None:
+    before = torch.backends.cudnn.benchmark_limit
+    with Execution(device="cpu").decided().applied():
+        assert torch.backends.cudnn.benchmark_limit == 5
+        try_algorithms(100_000)
+        assert torch.backends.cudnn.benchmark_limit == 10
+        try_algorithms(2_000)
+        assert torch.backends.cudnn.benchmark_limit == 5
+    assert torch.backends.cudnn.benchmark_limit == before
 
 
 @pytest.mark.gpu

@@ -6,11 +6,11 @@ import torch
 from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
 
 from invint.errors import ConfigError, check_axes
 from invint.groups import Group
 from invint.nn.layers import check_steps
+from invint.ops.convolve import convolve
 from invint.ops.steerable import Rings, check_size, default_rings, turned_basis, turned_filters
 from invint.ops.tensors import own_copy
 
@@ -113,7 +113,7 @@ class _SteerableConv2d(nn.Module):
             )
         # On a GPU convolutions are fastest with channels last; what is so already is not copied.
         x = x.contiguous(memory_format=torch.channels_last) if x.is_cuda else x
-        out = conv2d(
+        out = convolve(
             x, self.filters(), self._spread_bias(), stride=self.stride, padding=self.padding
         )
         if x.is_cuda:  # an image of one channel has no layout to go by

@@ -32,6 +32,7 @@ from invint.train.device import (
     process_group,
     stop_on_signal,
     synchronize,
+    try_algorithms,
 )
 from invint.train.evaluate import logits_of, scores_of
 from invint.train.loop import Batch, Meter, Objective, channels_last, fit, make_optimizer, set_modes
@@ -149,6 +150,7 @@ class Run:
         self.saved_at = time.monotonic()
         self.callback = Callback()
         self.selector = Selector(recipe, data, self.schedule, seed)
+        try_algorithms(self.schedule.steps)
         self.build(self.selector.first_head, self.selector.first_monomials)
         self.batches = Batches(
             data.dataset.train,

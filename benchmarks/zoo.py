@@ -24,6 +24,7 @@ from invint.zoo import HERE, Weights
 
 BASE = RECIPES["digits/settled-local-ws"]
 EPOCHS = {
+    "cifar10": 10,
     "digits": 40,
     "fashion-rotated": 4,
     "rotmnist-regenerated": 4,

@@ -15,7 +15,7 @@ from invint.fit.linear import (
     fit_linear,
     judge,
 )
-from invint.models.efficientnet import pose_logits
+from invint.models.orbits import pose_logits
 
 
 def blobs(count: int, features: int, classes: int = 3, gap: float = 1.5) -> tuple[Tensor, Tensor]:

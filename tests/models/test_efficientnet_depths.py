@@ -7,13 +7,8 @@ import torch
 from einops import rearrange
 
 from invint import ConfigError, create_model
-from invint.models.efficientnet import (
-    PoseClassifier,
-    SignedRoot,
-    lite0_features,
-    pooled_depths,
-    pose_logits,
-)
+from invint.models.efficientnet import lite0_features, pooled_depths
+from invint.models.orbits import PoseClassifier, SignedRoot, pose_logits
 
 NAME = "orbit-efficientnet-lite0"
 
@@ -62,7 +57,7 @@ def test_pose_logits_are_those_of_the_definition() -> None:
 
 
 def test_the_order_of_the_copies_does_not_matter() -> None:
-    head = PoseClassifier(6, 3).double()
+    head = PoseClassifier(6, 3, root=True).double()
     features = torch.randn(2, 6, 4, 1, 1, dtype=torch.float64)
     moved = head(features.roll(1, dims=2))
     torch.testing.assert_close(moved, head(features), atol=1e-12, rtol=0)

@@ -30,7 +30,7 @@ def farthest(model: nn.Module, x: torch.Tensor) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STEERABLE)
+@pytest.mark.parametrize("name", DEPTHS)
 def test_logits_of_several_depths_stay_as_images_turn(name: str) -> None:
     torch.manual_seed(0)
     model = narrow(name, group="C4", head="monomials", image_size=14, depths=DEPTHS[name]).eval()

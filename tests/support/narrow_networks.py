@@ -13,6 +13,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "sfcnn-small": {"widths": (2, 3, 4), "n_fc": 6},
     "sf-wrn16-4": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
     "sf-wrn16-8": {"stem": 2, "widths": (2, 3, 4), "kernel_size": 3},
+    "orbit-gradients": {"widths": (4,)},
     "sf-wrn28-10": {"stem": 2, "widths": (2, 2, 3), "kernel_size": 3},
 }
 

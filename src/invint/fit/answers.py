@@ -17,7 +17,7 @@ from invint.export import load_model
 from invint.files import write_atomically
 from invint.fit.candidates import Candidate, candidate_of
 from invint.fit.linear import Judgement, excess
-from invint.models.efficientnet import pose_logits
+from invint.models.orbits import pose_logits
 from invint.recipes import Recipe
 from invint.study.records import RunRecord, read_run
 from invint.train import Execution

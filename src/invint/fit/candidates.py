@@ -16,6 +16,7 @@ DEPTHS = 4  # maps of the backbone whose means are features
 SIDES = (64, 96, 128, 160, 224)  # of pictures for the backbone
 ENLARGED = 5  # times the side of small pictures, at most
 SMALL_SIDES = (16, 20, 24, 28, 32, 40, 48, 56, 64)  # of pictures for networks from scratch
+GRADIENTS_SIDE = 64  # of pictures for oriented gradients
 BATCH = 64
 ENOUGH, MOST = 300, 2000  # steps of a network from scratch
 EPOCHS = 40  # passes over the pictures that settle it
@@ -50,10 +51,13 @@ MIRRORED = Candidate(
 )
 POSED = Candidate("orbit-posed", "pretrained network over quarter turns, by the upright one", "C4")
 TUNED = Candidate("orbit-tuned", "pretrained network over quarter turns, all of it trained", "C4")
+GRADIENTS = Candidate(
+    "gradients", "oriented gradients over quarter turns, by the upright picture", "C4"
+)
 STEERABLE = Candidate("steerable", "steerable network from scratch", "C8")
 PLAIN = Candidate("plain", "ordinary network from scratch")
 FROZEN = (UPRIGHT, ORBIT, POSED, MIRRORED)
-CANDIDATES = {each.name: each for each in (*FROZEN, TUNED, STEERABLE, PLAIN)}
+CANDIDATES = {each.name: each for each in (*FROZEN, GRADIENTS, TUNED, STEERABLE, PLAIN)}
 
 
 def candidate_of(recipe_name: str) -> Candidate:
@@ -96,6 +100,17 @@ def frozen_recipe(candidate: Candidate, data: DataChoice, backbone: str) -> Reci
             group_pool="pose" if candidate is POSED else None,
             pretrained=True,
         ),
+        train=TrainChoice(epochs=1, batch_size=BATCH, lr=0.0),
+    )
+
+
+def gradients_recipe(data: DataChoice) -> Recipe:
+    """Return the recipe of oriented gradients whose classifier alone is fitted."""
+    return Recipe(
+        name=GRADIENTS.recipe_name,
+        about=f"{GRADIENTS.title}: its classifier by logistic regression",
+        data=data,
+        model=ModelChoice(name="orbit-gradients", group=GRADIENTS.group, group_pool="pose"),
         train=TrainChoice(epochs=1, batch_size=BATCH, lr=0.0),
     )
 

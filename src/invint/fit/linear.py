@@ -17,12 +17,13 @@ from torch.nn.functional import cross_entropy
 
 from invint.data.dataset import check_class_sizes
 from invint.errors import DataError
-from invint.models.efficientnet import pose_logits
+from invint.models.orbits import pose_logits
 
 STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 0.5)  # inverse regularisation, weakest fit first
 PATIENCE = 2  # strengths in a row that do not lower the loss
 FOLDS, FEW, REPEATS = 5, 300, 3  # repeated below so many images
 ABSENT = -20.0  # logit of a class that a fold does not show
+EMPTY = 1e-9  # of the largest variation: none
 RANK = 600  # directions that are kept of features of turned copies
 STEPS = 1000  # of the solver, at most, for what is kept
 
@@ -202,11 +203,24 @@ def _compact(features: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     if features.ndim == 2 and len(rows) >= rows.shape[1]:
         return values, np.eye(rows.shape[1])
     if features.ndim == 3:  # many rows, of which the largest variations are enough
-        _, directions = np.linalg.eigh(rows.T @ rows)
-        back = directions[:, ::-1][:, :RANK].copy()
+        back = _directions(rows)
         return values @ back, back
     left, scale, right = np.linalg.svd(values, full_matrices=False)
     return left * scale, right.T
+
+
+def _directions(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the directions of the largest variations of rows, as columns."""
+    from scipy.linalg import eigh  # slow to import
+
+    few = len(rows) < rows.shape[1]
+    products = rows @ rows.T if few else rows.T @ rows
+    first, last = max(len(products) - RANK, 0), len(products) - 1
+    sizes, found = eigh(products, subset_by_index=(first, last))
+    found = found[:, sizes > EMPTY * sizes[-1]][:, ::-1]
+    back = rows.T @ found if few else found
+    directions: NDArray[Any] = back / np.linalg.norm(back, axis=0)
+    return directions
 
 
 def _solver(**options: Any) -> Any:

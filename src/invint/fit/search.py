@@ -26,6 +26,8 @@ from invint.fit.answers import (
     write_fitted,
 )
 from invint.fit.candidates import (
+    GRADIENTS,
+    GRADIENTS_SIDE,
     MIRRORED,
     ORBIT,
     PASSES,
@@ -37,6 +39,7 @@ from invint.fit.candidates import (
     Candidate,
     backbone_sides,
     frozen_recipe,
+    gradients_recipe,
     scratch_recipe,
     scratch_sides,
     tuned_recipe,
@@ -47,7 +50,8 @@ from invint.fit.features import TURNS, FrozenFeatures
 from invint.fit.linear import Fold, Judgement, cross_validation, excess, fit_linear, judge
 from invint.fit.schedule import Budget, Stage
 from invint.models import create_model
-from invint.models.efficientnet import SignedRoot
+from invint.models.gradients import OrientedGradients
+from invint.models.orbits import SignedRoot
 from invint.recipes import Recipe
 from invint.study.records import read_run
 from invint.train import Callback, Callbacks, Execution, train_run
@@ -70,7 +74,8 @@ WORTH = 28  # side of pictures, at least, of networks that a pretrained one is c
 SETTLED = 8  # passes over the pictures that train a pretrained network well enough
 SHARE = 0.8  # of the time left, for training all of a pretrained network, twice
 EVALUATION = 40  # steps that take as long as testing a network
-ELEMENTS = {UPRIGHT.name: TURNS[:1], ORBIT.name: TURNS, POSED.name: TURNS, MIRRORED.name: EIGHT}
+ELEMENTS = dict.fromkeys((ORBIT, POSED, GRADIENTS), TURNS) | {UPRIGHT: TURNS[:1], MIRRORED: EIGHT}
+BY_POSE = (POSED, GRADIENTS)  # tell turned copies from the upright one
 
 
 class Watch(Callback):
@@ -102,7 +107,7 @@ class Search:
         held: What held-out pictures say of networks that were trained without them.
         looks: What some pictures say of a side.
         datasets: The pictures by side.
-        computed: Sides and turns of which all features are there.
+        computed: Kinds, sides and turns of which all features are there.
         solving: Seconds that a cross-validation took.
         seconds_to_decode: Of all pictures.
         on_answer: Called when there is another answer.
@@ -119,14 +124,16 @@ class Search:
     held: dict[str, Judgement] = field(default_factory=dict)
     looks: dict[int, Judgement] = field(default_factory=dict)
     datasets: dict[int, Dataset] = field(default_factory=dict)
-    computed: set[tuple[int, int]] = field(default_factory=set)
+    computed: set[tuple[str, int, int]] = field(default_factory=set)
     solving: float = 0.0
     seconds_to_decode: float = 0.0
     on_answer: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         with suppress(OSError, ValueError, TypeError):  # what is not known is computed again
-            self.computed = {(side, turn) for side, turn in json.loads(self._note.read_text())}
+            self.computed = {
+                (kind, side, turn) for kind, side, turn in json.loads(self._note.read_text())
+            }
 
     # The pictures
 
@@ -190,6 +197,10 @@ class Search:
         """Yield what may be done, cheapest first; what comes later depends on what came out."""
         if self.backbone:
             yield from self._pretrained()
+        yield self._frozen_stage(
+            GRADIENTS, self.config.side or GRADIENTS_SIDE, needed=not self.answers
+        )
+        if self.backbone:
             yield from self._tuned()
         yield from self._from_scratch()
 
@@ -233,8 +244,16 @@ class Search:
             depths=recipe.model.depths,
             pretrained=True,
         )
+        return self._features_by(network.features.backbone)  # type: ignore[arg-type]
+
+    @cached_property
+    def gradients(self) -> FrozenFeatures:
+        """Oriented gradients, with what they have seen so far."""
+        return self._features_by(OrientedGradients(flat=True))
+
+    def _features_by(self, backbone: nn.Module) -> FrozenFeatures:
         return FrozenFeatures(
-            network.features.backbone,  # type: ignore[arg-type]
+            backbone,
             self.out / "features",
             self.first.fingerprint,
             device=Execution().decided().torch_device,
@@ -242,12 +261,17 @@ class Search:
             progress=Bar(self.callback, self.out),
         )
 
+    def _by(self, candidate: Candidate) -> FrozenFeatures:
+        return self.gradients if candidate is GRADIENTS else self.features
+
     @property
     def _note(self) -> Path:
         """File that says which features are there, for who goes on."""
         return self.out / "features" / "computed.json"
 
     def _recipe(self, candidate: Candidate, side: int) -> Recipe:
+        if candidate is GRADIENTS:
+            return gradients_recipe(self.config.data(side))
         return frozen_recipe(candidate, self.config.data(side), str(self.backbone))
 
     def _look(self, side: int) -> None:
@@ -265,6 +289,11 @@ class Search:
     def _seconds(self, side: int, copies: float) -> float:
         return self.features.seconds(self.channels, side) * copies + self._decoding(side)
 
+    def _missing(self, candidate: Candidate, side: int) -> set[tuple[str, int, int]]:
+        """Return of which kind, side and turns features are to be computed."""
+        kind = "gradients" if candidate is GRADIENTS else "pretrained"
+        return {(kind, side, turn) for turn in ELEMENTS[candidate]} - self.computed
+
     def _decoding(self, side: int) -> float:
         """Return the time to decode all pictures at a side: as long as the first time, or none."""
         return 0.0 if side in self.datasets else self.seconds_to_decode
@@ -273,10 +302,12 @@ class Search:
         images = sum(map(len, self.parts(self.first).values()))
 
         def seconds() -> float:
-            missing = {(side, each) for each in ELEMENTS[candidate.name]} - self.computed
-            copies = images * len(missing)
-            solving = self.solving * (POSES if candidate is POSED else 1)
-            return solving + (self._seconds(side, copies) if copies else 0.0)
+            copies = images * len(self._missing(candidate, side))
+            solving = self.solving * (POSES if candidate in BY_POSE else 1)
+            if not copies:
+                return solving
+            each = self._by(candidate).seconds(self.channels, side)
+            return solving + each * copies + self._decoding(side)
 
         return Stage(
             f"{candidate.title}, {side} x {side} pixels",
@@ -300,7 +331,7 @@ class Search:
             name: self._described(candidate, name, split)
             for name, split in self.parts(dataset).items()
         }
-        self.computed |= {(side, each) for each in ELEMENTS[candidate.name]}
+        self.computed |= self._missing(candidate, side)
         write_atomically(self._note, json.dumps(sorted(self.computed)))
         features = torch.cat([found[name] for name in ("train", "validation") if name in found])
         labels, classes = self.labels, len(dataset.class_names)
@@ -313,7 +344,7 @@ class Search:
         weight, bias = fit_linear(
             features[learnt], labels[learnt], strength=judgement.strength or 1.0, classes=classes
         )
-        heat = 1.0 if candidate is POSED else temperature_of(judgement.logits, judgement.labels)
+        heat = 1.0 if candidate in BY_POSE else temperature_of(judgement.logits, judgement.labels)
         last = Linear(weight / heat, bias / heat)
         recipe, runs = self._recipe(candidate, side), self.out / "runs"
         run = write_fitted(recipe, self.config.seed, runs, dataset, last, last(found["test"]))
@@ -325,12 +356,13 @@ class Search:
 
     def _described(self, candidate: Candidate, name: str, split: Split) -> Tensor:
         """Return the features of pictures, or of each of their turned copies."""
-        if candidate is POSED:
-            copies = [self.features.of(name, split, [turn]) for turn in TURNS]
+        by = self._by(candidate)
+        if candidate in BY_POSE:
+            copies = [by.of(name, split, [turn]) for turn in TURNS]
             features = torch.stack(copies, dim=1)
         else:
-            features = self.features.of(name, split, ELEMENTS[candidate.name])
-        rooted: Tensor = SignedRoot()(features)
+            features = by.of(name, split, ELEMENTS[candidate])
+        rooted: Tensor = features if candidate is GRADIENTS else SignedRoot()(features)
         return rooted
 
     @cached_property
@@ -392,7 +424,7 @@ class Search:
         images, recipe = len(self.first.train), self._tuned_recipe("runs", side, PASSES[-1])
         steps = recipe.schedule(images).steps / PASSES[-1]
         asked = len(self.first.test) + len(TURNS) * MOVED
-        missing = {(side, each) for each in ELEMENTS[ORBIT.name]} - self.computed
+        missing = self._missing(ORBIT, side)
         begun = images * len(missing) / 2  # features of the frozen network, for both trainings
         return self._step(recipe, side) * steps, self._seconds(side, len(TURNS) * asked + begun)
 

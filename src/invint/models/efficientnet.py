@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -21,8 +20,9 @@ from torch.nn.functional import pad
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
 from invint.models.networks import Network, halved, last_channels, linear, make_group_pool
+from invint.models.orbits import PoseClassifier, SignedRoot, integrated
 from invint.models.weights import read_state
-from invint.nn import GlobalPool, GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
+from invint.nn import GlobalPool, OrbitFeatures
 
 NAME = "efficientnet-lite0"
 CHANNELS = 1280  # of the last map
@@ -196,56 +196,6 @@ class PooledDepths(nn.Sequential):
         return sum(last_channels(part) or 0 for part in self)
 
 
-class SignedRoot(nn.Module):
-    r"""Square roots that keep the sign, so that large features do not drown small ones.
-
-    $$x \mapsto \mathrm{sign}(x) \left( \sqrt{|x| + \varepsilon} - \sqrt{\varepsilon} \right)$$
-
-    Shape:
-        Any, to the same.
-    """
-
-    floor = 1e-3  # bounds the slope at zero
-
-    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the roots."""
-        roots: Tensor = (x.abs() + self.floor).sqrt() - self.floor**0.5
-        return x.sign() * roots
-
-
-class PoseClassifier(nn.Module):
-    r"""Logits of an image by whichever of its copies stands upright: exactly invariant.
-
-    One dense layer takes the features of each copy to the classes, and to one more class for
-    copies that are turned:
-
-    $$z_y = \log \sum_{g \in G} p_y(f_g), \qquad p = \mathrm{softmax}(W f_g + b)$$
-
-    Where pictures have an upright this finds it; where they have none it becomes an average.
-
-    Args:
-        features: Their number, of each copy.
-        num_classes: Number of classes.
-
-    Shape:
-        `(b, k, g, 1, 1)` to `(b, classes)`.
-    """
-
-    def __init__(self, features: int, num_classes: int) -> None:
-        super().__init__()
-        self.root, self.linear = SignedRoot(), nn.Linear(features, num_classes + 1)
-
-    def forward(self, features: Float[Tensor, "b k g 1 1"]) -> Float[Tensor, "b classes"]:
-        """Return logits."""
-        copies = rearrange(self.root(features), "b k g 1 1 -> b g k")
-        return pose_logits(self.linear(copies))
-
-
-def pose_logits(logits: Float[Tensor, "b g more"]) -> Float[Tensor, "b classes"]:
-    """Return the logits of images from those of their copies, of which the last is "turned"."""
-    return logits.log_softmax(dim=2)[:, :, :-1].logsumexp(dim=1)
-
-
 def pooled_depths(depths: int) -> tuple[PooledDepths, int]:
     """Return the network with the means of its last few kinds of maps, and their number.
 
@@ -305,22 +255,20 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         backbone, features = pooled_depths(depths)
         orbit = OrbitFeatures(backbone, group)
         if group_pool == "pose":
-            return Network(orbit, nn.Identity(), PoseClassifier(features, num_classes))
+            classifier = PoseClassifier(features, num_classes, root=True)
+            return Network(orbit, nn.Identity(), classifier)
         last = _classifier(features, num_classes, dropout, norm_features)
         pooled = nn.Sequential(make_group_pool(group_pool, features, group), nn.Flatten())
         return Network(orbit, pooled, nn.Sequential(SignedRoot(), last))
-    size, options = halved(image_size, HALVINGS), head_options or {}
-    layers: list[nn.Module] = []
-    for before, width in pairwise([CHANNELS, *widths]):
-        layers += [GroupConv2d(before, width, 1, group), GroupBatchNorm(width), nn.ReLU()]
-    channels = [CHANNELS, *widths][-1]
-    integration = make_head(head, channels=channels, size=size, group=group, **options)
-    pool = make_group_pool(group_pool, channels, group)
-    layers += [] if integration.takes_group else [pool]
-    return Network(
+    return integrated(
         OrbitFeatures(lite0_features(), group),
-        nn.Sequential(*layers, integration),
-        _classifier(integration.out_features, num_classes, dropout, norm_features),
+        CHANNELS,
+        halved(image_size, HALVINGS),
+        head=head,
+        group_pool=group_pool,
+        widths=widths,
+        head_options=head_options,
+        classifier=lambda features: _classifier(features, num_classes, dropout, norm_features),
     )
 
 

@@ -1,7 +1,7 @@
 """Networks as features, head and dense layers: plain CNNs, and the steerable CNN of the paper."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,7 +136,8 @@ class Network(nn.Module):
             )
         owner, last = last_of(self, "classifier")
         name = "classifier" if owner is self else list(owner._modules)[-1]
-        width, like = self.head_hidden_size, next(self.parameters())
+        like = next(chain(self.parameters(), self.buffers()))
+        width = self.head_hidden_size
         fresh: nn.Module = NoClassifier(width)
         if num_classes:
             fresh = nn.Linear(width, num_classes, device=like.device, dtype=like.dtype)

@@ -17,6 +17,7 @@ from invint.models.efficientnet import (
     load_imagenet,
     orbit_efficientnet_lite0,
 )
+from invint.models.gradients import orbit_gradients
 from invint.models.networks import Network, cnn7, sfcnn, small_cnn
 from invint.models.wide_resnet import steerable_wide_resnet, wide_resnet
 from invint.nn import HEADS, GroupConv2d, LiftConv2d
@@ -76,6 +77,7 @@ MODELS: dict[str, Entry] = {
     "orbit-efficientnet-lite0": Entry(
         orbit_efficientnet_lite0, "C4", head="avg", load=load_imagenet
     ),
+    "orbit-gradients": Entry(orbit_gradients, "C4", head="avg"),
 }
 
 
@@ -207,6 +209,7 @@ IMAGES = {  # channels and side of the paper's images, and of digits
     "sfcnn-small": (1, 20),
     "efficientnet-lite0": (3, 224),
     "orbit-efficientnet-lite0": (3, 224),
+    "orbit-gradients": (1, 64),
 }
 
 

@@ -386,6 +386,7 @@ def _suffix_of(path: Path, format: str | None) -> str:
 def _difference(loaded: LoadedModel, model: nn.Module, card: ModelCard) -> float:
     """Return the largest difference of logits, or raise `ConfigError` if it is too large."""
     images = example_images(card, 3)
+    images[-1] = images[-1, 0, 0, 0]  # of one colour: where quotients are of zeros
     reference = Normalised(copy.deepcopy(model).cpu().float().eval(), card)
     with torch.no_grad():
         expected = reference(images)

@@ -173,7 +173,7 @@ def _check(network: nn.Module, test: Split, logits: Tensor) -> None:
     images = test[torch.arange(min(len(test), CHECKED))]
     found = logits_of(network, [(scaled(images.images).to(_device(network)), images.labels)])[0]
     off = (found - logits[: len(found)]).abs().max().item()
-    if off > TOLERANCE * max(1.0, logits.abs().max().item()):
+    if not off <= TOLERANCE * max(1.0, logits.abs().max().item()):  # NaN must fail
         raise RunError(f"the network is off its features by {off:.2g}; remove the folder --out")
 
 

@@ -8,7 +8,7 @@ import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, normalize, pad
+from torch.nn.functional import avg_pool2d, pad
 
 from invint.errors import ConfigError
 from invint.groups import Cyclic, Group
@@ -17,13 +17,13 @@ from invint.models.orbits import PoseClassifier, integrated
 from invint.nn import OrbitFeatures
 
 NAME = "orbit-gradients"
-CELLS, BLOCK, DIRECTIONS, SHARPNESS = 8, 4, 9, 6
+CELLS, BLOCK, DIRECTIONS = 8, 4, 9
 BLOCKS = CELLS - BLOCK + 1  # along a side
 CHANNELS = BLOCK**2 * DIRECTIONS
 FINEST = 64  # side, above which images are averaged down by whole factors
 SMALLEST = CELLS
 CLIP = 0.2
-TINY = 1e-8
+TINY = 1e-7  # what is added; exporters to ONNX leave 1e-8 away, as if it were nothing
 
 
 class OrientedGradients(nn.Module):
@@ -66,7 +66,8 @@ class OrientedGradients(nn.Module):
             across, down, squares = (each.gather(1, strongest) for each in (across, down, squares))
         squares = squares + TINY
         cosine, sine = (across.square() - down.square()) / squares, 2 * across * down / squares
-        shares = (cosine * self.angles.cos() + sine * self.angles.sin()).clamp(min=0) ** SHARPNESS
+        shares = (cosine * self.angles.cos() + sine * self.angles.sin()).clamp(min=0)
+        shares = (shares * shares * shares).square()
         strengths = shares * squares.sqrt()
         rows, columns = (_cells(side, images) for side in strengths.shape[-2:])
         cells = einsum(strengths, rows, columns, "b d y x, j y, i x -> b d j i")
@@ -74,8 +75,12 @@ class OrientedGradients(nn.Module):
             cells[:, :, j : j + BLOCKS, i : i + BLOCKS] for j in range(BLOCK) for i in range(BLOCK)
         ]
         stacked = torch.cat(blocks, dim=1)
-        found = normalize(normalize(stacked, eps=TINY).clamp(max=CLIP), eps=TINY)
+        found = _unit(_unit(stacked).clamp(max=CLIP))
         return found.flatten(1) if self.flat else found
+
+
+def _unit(blocks: Tensor) -> Tensor:
+    return blocks / (blocks.square().sum(dim=1, keepdim=True) + TINY).sqrt()
 
 
 def _cells(side: int, like: Tensor) -> Float[Tensor, "cells side"]:

@@ -197,11 +197,9 @@ class Search:
         """Yield what may be done, cheapest first; what comes later depends on what came out."""
         if self.backbone:
             yield from self._pretrained()
-        yield self._frozen_stage(
-            GRADIENTS, self.config.side or GRADIENTS_SIDE, needed=not self.answers
-        )
-        if self.backbone:
             yield from self._tuned()
+        else:
+            yield self._gradients_stage(needed=True)
         yield from self._from_scratch()
 
     def _pretrained(self) -> Iterator[Stage]:
@@ -223,8 +221,13 @@ class Search:
             yield self._frozen_stage(ORBIT, best)
         best = self.side_of(ORBIT)
         yield self._frozen_stage(UPRIGHT, best)
+        yield self._gradients_stage()
         yield self._frozen_stage(POSED, best)
         yield self._frozen_stage(MIRRORED, best)
+
+    def _gradients_stage(self, *, needed: bool = False) -> Stage:
+        side = self.config.side or GRADIENTS_SIDE
+        return self._frozen_stage(GRADIENTS, side, needed=needed)
 
     def side_of(self, candidate: Candidate) -> int:
         """Return the side of the latest answer of a candidate."""

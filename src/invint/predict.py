@@ -1,5 +1,6 @@
 """What is done with a trained network, of a run or in a file: evaluate it, predict with it."""
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from invint.audit import Audit, audit_model
 from invint.data.batches import scaled, test_batches
 from invint.data.dataset import Dataset, Split
 from invint.data.pictures import SUFFIXES, read_picture
-from invint.errors import ConfigError, InvintError
+from invint.errors import ConfigError, DataError, InvintError
 from invint.export import LoadedModel, export_model, load_model, load_network
 from invint.export.int8 import describe, quantize_onnx, spread
 from invint.files import check_writable
@@ -114,11 +115,15 @@ def _predict_batch(model: LoadedModel, paths: list[Path], skip_bad: bool) -> Ite
             problems[path] = str(error)
     rows = iter(model(torch.stack(images)).softmax(dim=1).tolist() if images else [])
     for path in paths:
-        if path in problems:
-            yield Prediction(str(path), problem=problems[path])
-        else:
+        if path not in problems:
             by_name = dict(zip(card.class_names, next(rows), strict=True))
-            yield Prediction(str(path), max(by_name, key=by_name.__getitem__), by_name)
+            if math.isfinite(sum(by_name.values())):
+                yield Prediction(str(path), max(by_name, key=by_name.__getitem__), by_name)
+                continue
+            problems[path] = f"{path}: the answer is no number: the network's file is damaged"
+            if not skip_bad:
+                raise DataError(problems[path])
+        yield Prediction(str(path), problem=problems[path])
 
 
 def _picture_files(pictures: Sequence[Path]) -> Iterator[Path]:

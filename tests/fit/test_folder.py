@@ -27,6 +27,7 @@ from invint.data.pictures import read_picture
 from invint.errors import ConfigError, DataError, Interrupted
 from invint.export import load_model, load_network
 from invint.fit import FitConfig, FitResult, fit_folder, name_of
+from invint.fit.schedule import Stage
 from invint.models.efficientnet import efficientnet_lite0
 from invint.predict import predict
 from invint.study.records import read_predictions
@@ -74,10 +75,43 @@ def quick(folder: Path, **options: object) -> FitConfig:
     return FitConfig(**{"folder": folder, "minutes": 5.0, "side": 16, "backbone": "none"} | options)  # type: ignore[arg-type]
 
 
+def leave_out_gradients(patch: pytest.MonkeyPatch) -> None:
+    """Begin with the networks from scratch."""
+    nothing = Stage("nothing", lambda: 0.0, lambda: None)
+    patch.setattr("invint.fit.search.Search._gradients_stage", lambda _, **__: nothing)
+
+
 @pytest.fixture(scope="module")
 def from_scratch(tmp_path_factory: pytest.TempPathFactory) -> FitResult:
     root = tmp_path_factory.mktemp("turned")
-    return fit_folder(quick(turned_digits(root / "digits")), root / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_gradients(patch)
+        return fit_folder(quick(turned_digits(root / "digits")), root / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_without_a_backbone_gradients_are_the_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("invint.fit.search.Search._from_scratch", lambda _: iter(()))
+    monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)
+    root = tmp_path / "digits"
+    for digit in (0, 1, 4):
+        write(root / "train" / str(digit), digit_pictures(digit, count=12))
+        write(root / "test" / str(digit), digit_pictures(digit, count=8, first=20))
+    result = fit_folder(quick(root, side=None), tmp_path / "out")
+    (gradients,) = result.answers
+    assert gradients.candidate.name == "gradients"
+    assert gradients.side == 64
+    assert gradients.turned.changed == 0
+    assert gradients.run.error < 0.2  # guessing makes 0.67
+    pictures = [root / "test" / digit for digit in "014"]
+    found = [each.label for each in predict(result.files["onnx"], pictures)]
+    wrong = sum(
+        label != digit for label, digit in zip(found, 8 * "0" + 8 * "1" + 8 * "4", strict=True)
+    )
+    assert wrong / 24 == pytest.approx(gradients.run.error)
 
 
 @pytest.mark.slow
@@ -147,14 +181,14 @@ def test_with_a_backbone_its_features_are_used(
     result = fit_folder(config, tmp_path / "out", callback=notes)
     names = [each.candidate.name for each in result.answers]
     assert len(reports) == 2  # of the first answer and of all: they take a while
-    assert names == ["orbit", "upright", "orbit-posed", "orbit-mirrored"]
-    orbit, upright, posed, mirrored = result.answers
-    assert result.best in (orbit, posed, mirrored)
+    assert names == ["orbit", "upright", "gradients", "orbit-posed", "orbit-mirrored"]
+    orbit, upright, gradients, posed, mirrored = result.answers
+    assert result.best in (orbit, gradients, posed, mirrored)
     assert orbit.run.error < 0.4  # guessing makes 0.67
-    assert {each.turned.changed for each in (orbit, posed, mirrored)} == {0.0}
+    assert {each.turned.changed for each in (orbit, gradients, posed, mirrored)} == {0.0}
     assert upright.turned.changed > 0
     assert "which size: 36 pictures at 32 x 32 pixels" in notes.lines
-    for answer in (orbit, posed, mirrored):
+    for answer in (orbit, gradients, posed, mirrored):
         network, card = load_network(answer.store.model)
         network.double().eval()
         images = torch.rand(2, 1, *card.image_size, dtype=torch.float64)
@@ -162,11 +196,12 @@ def test_with_a_backbone_its_features_are_used(
         torch.testing.assert_close(moved, network(images), atol=1e-9, rtol=0)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
     computed = json.loads((tmp_path / "out" / "features" / "computed.json").read_text())
-    assert [32, 7] in computed
+    assert ["pretrained", 32, 7] in computed
+    assert ["gradients", 64, 3] in computed
     again = fit_folder(config, tmp_path / "out")  # all is there
     assert [each.run.error for each in again.answers] == [each.run.error for each in result.answers]
     runs = {path: at for path, at in before.items() if "runs" in path.parts}
-    assert len(runs) == 4
+    assert len(runs) == 5
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
 
 
@@ -190,6 +225,7 @@ def test_ctrl_c_writes_what_is_done_and_the_same_again_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
+    leave_out_gradients(monkeypatch)
     root = listed_digits(tmp_path / "slides")
     config, out = quick(root), tmp_path / "out"
     with pytest.raises(Interrupted, match="stopped before there was an answer"):
@@ -251,6 +287,7 @@ def test_what_takes_longer_than_measured_is_stopped_and_named(
 ) -> None:
     monkeypatch.setattr("invint.fit.folder.export_model", lambda *_: None)
     monkeypatch.setattr("invint.fit.folder.write_report", lambda *_, **__: None)
+    leave_out_gradients(monkeypatch)
     clock = Hurried()
     config = quick(listed_digits(tmp_path / "slides"))
     result = fit_folder(config, tmp_path / "out", callback=Late(clock), clock=clock)

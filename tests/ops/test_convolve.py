@@ -108,7 +108,9 @@ def test_a_gpu_convolves_as_written(half: torch.dtype) -> None:
     expected = conv2d(x.double(), filters.double(), padding=2)
     with torch.autocast("cuda", half):
         actual = convolve(x, filters, padding=2)
+        doubled = convolve(x.double(), filters.double(), padding=2)
     assert actual.dtype == half
+    assert torch.equal(doubled, expected)  # autocast leaves them alone
     weight = torch.randn_like(expected)
     ours = torch.autograd.grad(actual, (x, filters), weight.to(half))
     theirs = torch.autograd.grad(expected, (x, filters), weight)

@@ -42,7 +42,10 @@ def _better_as_gradient(x: Tensor, filters: Tensor) -> bool:
     """Whether a convolution is one of those that are measured: in halves, with aligned channels."""
     if not x.is_cuda or torch.compiler.is_exporting():
         return False
-    half = x.dtype.itemsize == 2 or torch.is_autocast_enabled("cuda")
+    if x.dtype != torch.float32:  # which autocast leaves to itself, if it is double
+        half = x.dtype in (torch.bfloat16, torch.float16)
+    else:
+        half = torch.is_autocast_enabled("cuda")
     return half and filters.shape[0] % 8 == 0 and filters.shape[1] % 8 == 0
 
 

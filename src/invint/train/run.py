@@ -103,7 +103,9 @@ def train_run(
         if processes.is_main:
             stack.enter_context(store.locked())
         data = data or RunData.of(recipe, seed, data_dir, progress=callback.on_decode)
-        Run(recipe, seed, store, data, execution, processes, begin).complete(callback)
+        run = Run(recipe, seed, store, data, execution, processes, begin)
+        try_algorithms(run.schedule.steps)
+        run.complete(callback)
     return store
 
 
@@ -150,7 +152,6 @@ class Run:
         self.saved_at = time.monotonic()
         self.callback = Callback()
         self.selector = Selector(recipe, data, self.schedule, seed)
-        try_algorithms(self.schedule.steps)
         self.build(self.selector.first_head, self.selector.first_monomials)
         self.batches = Batches(
             data.dataset.train,

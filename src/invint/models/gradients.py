@@ -12,7 +12,7 @@ from torch.nn.functional import avg_pool2d, pad
 
 from invint.errors import ConfigError
 from invint.groups import Cyclic, Group
-from invint.models.networks import Network, linear
+from invint.models.networks import Network
 from invint.models.orbits import PoseClassifier, integrated
 from invint.nn import OrbitFeatures
 
@@ -113,15 +113,10 @@ def orbit_gradients(  # noqa: PLR0913
             f"{in_channels} and {image_size[0]} x {image_size[1]}"
         )
     group = group or Cyclic(4)
-
-    def classifier(features: int) -> nn.Module:
-        last = linear(features, num_classes, norm_features=norm_features)
-        return nn.Sequential(nn.Dropout(dropout), last) if dropout else last
-
     if group_pool == "pose":
         whole = OrientedGradients(flat=True)
-        classifier_by_pose = PoseClassifier(whole.out_channels, num_classes)
-        return Network(OrbitFeatures(whole, group), nn.Identity(), classifier_by_pose)
+        classifier = PoseClassifier(whole.out_channels, num_classes)
+        return Network(OrbitFeatures(whole, group), nn.Identity(), classifier)
     return integrated(
         OrbitFeatures(OrientedGradients(), group),
         CHANNELS,
@@ -130,5 +125,7 @@ def orbit_gradients(  # noqa: PLR0913
         group_pool=group_pool,
         widths=widths,
         head_options=head_options,
-        classifier=classifier,
+        num_classes=num_classes,
+        dropout=dropout,
+        norm_features=norm_features,
     )

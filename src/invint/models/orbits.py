@@ -1,6 +1,6 @@
 """What stands behind the features of turned copies: heads, and what finds the upright one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from invint.models.networks import Network, make_group_pool
+from invint.models.networks import Network, linear, make_group_pool
 from invint.nn import GroupBatchNorm, GroupConv2d, OrbitFeatures, make_head
 
 
@@ -64,7 +64,7 @@ def pose_logits(logits: Float[Tensor, "b g more"]) -> Float[Tensor, "b classes"]
     return logits.log_softmax(dim=2)[:, :, :-1].logsumexp(dim=1)
 
 
-def integrated(
+def integrated(  # noqa: PLR0913
     orbit: OrbitFeatures,
     channels: int,
     size: tuple[int, int],
@@ -73,7 +73,9 @@ def integrated(
     group_pool: str,
     widths: Sequence[int],
     head_options: dict[str, Any] | None,
-    classifier: Callable[[int], nn.Module],
+    num_classes: int,
+    dropout: float,
+    norm_features: bool,
 ) -> Network:
     """Return a network of turned copies with a head on their maps.
 
@@ -85,14 +87,24 @@ def integrated(
         group_pool: What is done along the group before a head that takes plain maps.
         widths: Channels of group convolutions of side 1 before that.
         head_options: Of the head.
-        classifier: Makes the last layers for a number of features.
+        num_classes: Number of classes.
+        dropout: Fraction of features dropped before the dense layer.
+        norm_features: Whether they are normalised.
     """
     layers: list[nn.Module] = []
     for before, width in pairwise([channels, *widths]):
         layers += [GroupConv2d(before, width, 1, orbit.group), GroupBatchNorm(width), nn.ReLU()]
-    last = [channels, *widths][-1]
-    options = head_options or {}
-    integration = make_head(head, channels=last, size=size, group=orbit.group, **options)
-    pool = make_group_pool(group_pool, last, orbit.group)
+    left, options = [channels, *widths][-1], head_options or {}
+    integration = make_head(head, channels=left, size=size, group=orbit.group, **options)
+    pool = make_group_pool(group_pool, left, orbit.group)
     layers += [] if integration.takes_group else [pool]
-    return Network(orbit, nn.Sequential(*layers, integration), classifier(integration.out_features))
+    last = last_layers(
+        integration.out_features, num_classes, dropout=dropout, norm_features=norm_features
+    )
+    return Network(orbit, nn.Sequential(*layers, integration), last)
+
+
+def last_layers(features: int, classes: int, *, dropout: float, norm_features: bool) -> nn.Module:
+    """Return one dense layer, with what comes before it."""
+    dense = linear(features, classes, norm_features=norm_features)
+    return nn.Sequential(nn.Dropout(dropout), dense) if dropout else dense

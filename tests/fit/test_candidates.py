@@ -5,12 +5,14 @@ from invint.fit.candidates import (
     BACKBONE,
     CANDIDATES,
     ENOUGH,
-    FROZEN,
+    MIRRORED,
     MOST,
     ORBIT,
     PLAIN,
+    POSED,
     STEERABLE,
     TUNED,
+    UPRIGHT,
     backbone_sides,
     candidate_of,
     find_backbone,
@@ -40,7 +42,7 @@ def test_sides_from_scratch_go_from_that_of_the_pictures_down_to_half() -> None:
 
 def test_each_candidate_has_one_name_everywhere() -> None:
     data = DataChoice(name="digits")
-    for candidate in FROZEN:
+    for candidate in (UPRIGHT, ORBIT, POSED, MIRRORED):
         recipe = frozen_recipe(candidate, data, BACKBONE)
         assert candidate_of(recipe.name) is candidate
         assert recipe.model.group == (candidate.group or "C1")

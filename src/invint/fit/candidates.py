@@ -56,8 +56,10 @@ GRADIENTS = Candidate(
 )
 STEERABLE = Candidate("steerable", "steerable network from scratch", "C8")
 PLAIN = Candidate("plain", "ordinary network from scratch")
-FROZEN = (UPRIGHT, ORBIT, POSED, MIRRORED)
-CANDIDATES = {each.name: each for each in (*FROZEN, GRADIENTS, TUNED, STEERABLE, PLAIN)}
+CANDIDATES = {
+    each.name: each
+    for each in (ORBIT, UPRIGHT, GRADIENTS, POSED, MIRRORED, TUNED, STEERABLE, PLAIN)
+}
 
 
 def candidate_of(recipe_name: str) -> Candidate:

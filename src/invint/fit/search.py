@@ -289,8 +289,9 @@ class Search:
     def _seconds_to_look(self, side: int) -> float:
         return self._seconds(side, len(self.rows(LOOKED)))
 
-    def _seconds(self, side: int, copies: float) -> float:
-        return self.features.seconds(self.channels, side) * copies + self._decoding(side)
+    def _seconds(self, side: int, copies: float, candidate: Candidate = ORBIT) -> float:
+        each = self._by(candidate).seconds(self.channels, side)
+        return each * copies + self._decoding(side)
 
     def _missing(self, candidate: Candidate, side: int) -> set[tuple[str, int, int]]:
         """Return of which kind, side and turns features are to be computed."""
@@ -309,8 +310,7 @@ class Search:
             solving = self.solving * (POSES if candidate in BY_POSE else 1)
             if not copies:
                 return solving
-            each = self._by(candidate).seconds(self.channels, side)
-            return solving + each * copies + self._decoding(side)
+            return solving + self._seconds(side, copies, candidate)
 
         return Stage(
             f"{candidate.title}, {side} x {side} pixels",

@@ -89,6 +89,7 @@ def _arrays(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
             }
     except FileNotFoundError as error:
         raise DataError("no such file") from error
+    # Two of them say that zipfile does not know a compression, or has no password.
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise DataError(f"is no whole .npz file ({error}); save it with numpy.savez") from error
 
